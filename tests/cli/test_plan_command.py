@@ -88,6 +88,23 @@ def test_json_holds_everything(capsys: Output) -> None:
     assert {"name", "flags", "users_low", "gain"} <= set(told["alternatives"][0])
 
 
+def test_tiers_are_told_with_what_they_would_have_to_bring(capsys: Output) -> None:
+    asked = ["Llama-3.1-8B-Instruct", "--context", "4096", "--tier", "nvme", "--tier", "host-pcie5"]
+    told = text(capsys, *asked, "--gpu", "H100")
+    assert "a token moves 131,072 bytes" in told
+    assert "from 21,728 tokens on" in told
+    assert "--prefill-rate" in told
+    assert "the same memory" not in told
+    measured = text(capsys, *asked, "--gpu", "GB10", "--prefill-rate", "2000")
+    assert "nothing: the same memory" in measured
+    assert "a larger pool does" in measured
+    assert "at least, and shorter" not in measured
+    [nvme, host] = answer(capsys, *asked, "--gpu", "GB10")["tiers"]
+    assert (nvme["name"], nvme["shortest_tokens"]) == ("nvme", 16)
+    assert host["buys_nothing"]
+    assert "a tier" not in text(capsys, "Llama-3.1-8B-Instruct", "--gpu", "H100")
+
+
 @pytest.mark.parametrize("kind", ["directory", "config", "gguf"])
 def test_a_model_of_one_s_own(tmp_path: Path, capsys: Output, kind: str) -> None:
     case = CASES["qwen3"]

@@ -16,6 +16,7 @@ import pytest
 from ahead import let_run_ahead
 from hypothesis import settings
 from planted_errors import Code, Place, Places, Planted, require_nothing_left
+from tiered import tiered_engine
 
 from pagoda.engine.build import Model, connect
 from pagoda.engine.core import Engine
@@ -26,6 +27,7 @@ from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import EngineError, PagodaError
 from pagoda.request import Request, SamplingParams
 from pagoda.structured import StructuredOutputs
+from tiers.fake_tier import FakeTier
 
 pytestmark = pytest.mark.anyio  # whoever is woken asks for the running loop
 
@@ -170,16 +172,22 @@ def alone(tiny_model: Model) -> dict[str, list[tuple[object, ...]]]:
     return answers
 
 
-@pytest.fixture(scope="module", params=["in step", "ahead"])
+@pytest.fixture(scope="module", params=["in step", "ahead", "tiers"])
 def served(tiny_model: Model, request: pytest.FixtureRequest) -> Iterator[Served]:
-    engine = engine_of(
-        replace(tiny_model, max_model_len=4 * NUM_BLOCKS),
-        num_gpu_blocks_override=NUM_BLOCKS,
-        max_num_batched_tokens=24,
-        max_num_seqs=8,
-    )
+    model = replace(tiny_model, max_model_len=4 * NUM_BLOCKS)
+    options = {
+        "num_gpu_blocks_override": NUM_BLOCKS, "max_num_batched_tokens": 24, "max_num_seqs": 8,
+    }  # fmt: skip
     logging.getLogger("pagoda").setLevel(logging.CRITICAL + 1)  # hundreds of tracebacks are meant
-    yield Served(let_run_ahead(engine) if request.param == "ahead" else engine)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "tiers":
+            engine = tiered_engine(model, FakeTier(), patch=patch, block_size=4, **options)
+        else:
+            engine = engine_of(model, **options)
+        made = Served(let_run_ahead(engine) if request.param == "ahead" else engine)
+        if request.param == "tiers":
+            made.run()  # so that the tier has what comes again
+        yield made
     logging.getLogger("pagoda").setLevel(logging.NOTSET)
 
 

@@ -65,11 +65,14 @@ class FakeModel:
         *,
         num_ahead: int = 0,
         awaits: Callable[[int], bool] = lambda sequence_id: False,
+        num_gave_way: Callable[[], int] = lambda: 0,
     ) -> None:
         self.scheduler = scheduler
         self.storage = PagedTokens(num_blocks, scheduler.cache.block_size)
         self.ahead: RunAhead[FakeStep] = RunAhead(num_ahead)
         self.awaits = awaits
+        self.num_gave_way = num_gave_way
+        """Loads that have ended for want of blocks."""
         self._keeps_all = num_ahead > 1
         self._drawn: dict[tuple[int, int], int] = {}
         """By sequence id and position; of the last step alone where one step may be outstanding, as
@@ -139,12 +142,13 @@ class FakeModel:
     def step(self) -> StepPlan:
         """One whole step: another one is launched, and one is concluded."""
         cache, stats = self.scheduler.cache, self.scheduler.stats()
-        num_free = cache.num_free_blocks
+        num_free, num_gave_way = cache.num_free_blocks, self.num_gave_way()
         plan = self.scheduler.schedule(self.ahead.held_back)
         has_preempted = self.scheduler.stats().num_preemptions > stats.num_preemptions
         # Where blocks are short, those go first that a window has passed.
         lets_go = any(not window.is_full for one in plan.sequences for window in one.windows)
         frees = cache.num_free_blocks > num_free
+        lets_go |= self.num_gave_way() > num_gave_way
         assert not frees or has_preempted or lets_go, "a plan frees blocks"
         launched = None
         if plan.sequences:

@@ -142,6 +142,10 @@ class CacheManager:
         checks.require_hash(block_hash)
         return block_hash in self._in_flight
 
+    def published(self, key: BlockKey, group: int = 0) -> int | None:
+        """The block of a group that is found by `key`; nobody writes to it while it can be."""
+        return self._blocks.index.find(key, group)
+
     def num_blocks_to_admit(
         self, num_tokens: int, match: PrefixMatch,
         windows: Sequence[AttentionWindow] | None = None,

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pagoda.cli.byte_size import parse_byte_size
+from pagoda.byte_size import parse_byte_size
 from pagoda.cli.count import parse_count
 from pagoda.errors import InvalidOptionError
 

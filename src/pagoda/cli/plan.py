@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.flags import (
+    NAMES,
     REAL,
     SIZE,
     SWITCH,
@@ -90,6 +91,13 @@ PLAN_FLAGS = FlagGroup(
         Flag("users", WHOLE, "Requests that are to fit at once."),
         Flag("shared_prefix", TOKENS, "Tokens at the beginning that all requests share."),
         Flag("price", REAL, "What one device costs for an hour."),
+        Flag(
+            "tier",
+            NAMES,
+            "Where a tier stops paying: nvme, sata, redis-10gbe, s3, host-pcie5 …, or like "
+            "disk:bandwidth=3GB/s,latency=0.1ms; may be given again.",
+        ),
+        Flag("prefill_rate", REAL, "Tokens of a prompt a second; by default the device's at best."),
     ),
 )
 

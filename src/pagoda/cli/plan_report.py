@@ -13,6 +13,7 @@ from rich.text import Text
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
+from pagoda.cli.plan_tiers import print_tiers
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.result import Alternative, Plan, PoolFigures
 from pagoda.sizing.capacity import GIB
@@ -51,6 +52,8 @@ def print_plan(plan: Plan, console: Console) -> None:
         console.print(memory_bar(plan.memory, plan.device_bytes))
         console.print(_memory_table(plan))
     console.print(_facts(plan))
+    if plan.tiers:
+        print_tiers(plan.tiers, console)
     if plan.low is not None and plan.high is not None:
         _print_lines(plan, plan.low, plan.high, console)
     else:

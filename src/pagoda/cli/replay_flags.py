@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Protocol
 
+from pagoda.byte_size import parse_byte_size
 from pagoda.cache.evictions import DEFAULT_POLICY
-from pagoda.cli.byte_size import parse_byte_size
 from pagoda.cli.flags import LISTED, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.errors import InvalidOptionError
 

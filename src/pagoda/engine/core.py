@@ -47,6 +47,7 @@ from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.timeline import Timeline
+from pagoda.engine.transfers.transfers import NoTransfers, Transfers
 from pagoda.engine.usage import Usage, usage_of
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError, PagodaError
@@ -78,11 +79,14 @@ class Engine:
         misses: MissExplainer | None = None,
         curve: HitRateCurve | None = None,
         block_lives: BlockLives | None = None,
+        watch: StepWatch | None = None,
+        transfers: Transfers | None = None,
     ) -> None:
         """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
         for it as well. `stored`: how K and V are, for whoever asks; None: nobody has told.
         `misses`, `curve`, `block_lives`: watch the scheduler's cache; None: nobody is told why
-        prefixes are missed, what other sizes would find, how long blocks stay."""
+        prefixes are missed, what other sizes would find, how long blocks stay. `watch`: whose
+        prefill rate others read. `transfers`: with tiers; None: there are none."""
         self.model_name = model_name
         self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
@@ -95,12 +99,13 @@ class Engine:
         self.meter = Meter()
         self.curve = curve
         self.block_lives = block_lives or BlockLives()
-        self.watch = StepWatch()
+        self.watch = watch or StepWatch()
         self.journal: Journal = NoJournal()
         """Who is told of requests that come and go; to be set before the first one comes."""
         self.news = News()
         """What `advance` has brought; whoever tells it clears it."""
         self._misses = misses
+        self.transfers: Transfers = transfers or NoTransfers()
         self._runner = runner
         self._sampler = sampler
         self._num_turns = 0
@@ -166,6 +171,7 @@ class Engine:
         """A step whose outputs and errors are left in `news`. Raises nothing but interrupts."""
         with self._recovery:
             self.watch.begin()
+            self.transfers.take_in()
             self._follow_grammars()
             launched = self._launch()
             due = self._ahead.advance(launched)
@@ -173,7 +179,20 @@ class Engine:
             if due is not None:
                 self._conclude(due)
             self._tell()
+            self.transfers.hand_out(is_idle=launched is due is None)
             self.watch.end()
+
+    def tidy(self) -> bool:
+        """While nothing runs: one piece of what could wait. False: nothing is left."""
+        if not self.transfers.has_stores:
+            return False
+        self.transfers.hand_out(is_idle=False)
+        return True
+
+    def close(self) -> None:
+        """Store what is to be stored, for some seconds at most, and give tiers up. Nothing may be
+        asked of the engine afterwards."""
+        self.transfers.close()
 
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
@@ -232,7 +251,7 @@ class Engine:
             return None
         self.timeline.scheduled(plan)
         self.meter.scheduled(plan)
-        self.watch.hold(plan.num_scheduled_tokens)
+        self.watch.hold(plan.num_scheduled_tokens, len(plan.sequences))
         try:
             logits = self._runner.execute(plan, self._ahead.drawn_last)
             launched = begin_draws(plan, logits, self._roster, self._sampler)
@@ -255,7 +274,7 @@ class Engine:
 
     def _conclude(self, step: LaunchedStep) -> None:
         """Wait for what a step has drawn, and settle it."""
-        self.watch.hold(step.plan.num_scheduled_tokens)
+        self.watch.hold(step.plan.num_scheduled_tokens, len(step.plan.sequences))
         try:
             drawn = step.wait()
         except INTERRUPTS:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pagoda.engine.prefill_rate import PrefillRate
+
 _PATIENCE = 10
 """How many times what its tokens took of late a step may take: few tokens take longer each than
 many, and tokens with much before them longer than others. Also how many times the timeout."""
@@ -43,6 +45,7 @@ class _Running(NamedTuple):
 
     began: float
     num_tokens: int
+    num_sequences: int
     is_concluded: bool
 
 
@@ -51,19 +54,21 @@ class StepWatch:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.prefill_rate = PrefillRate()
+        """Of the steps that were watched."""
         self._running: _Running | None = None
         self._seconds = 0.0
         self._num_tokens = 0.0
 
     def begin(self) -> None:
         """A step begins."""
-        self._running = _Running(self._clock(), 0, is_concluded=False)
+        self._running = _Running(self._clock(), 0, 0, is_concluded=False)
 
-    def hold(self, num_tokens: int) -> None:
-        """The step that runs computes so many tokens."""
+    def hold(self, num_tokens: int, num_sequences: int = 1) -> None:
+        """The step that runs computes so many tokens, of so many sequences."""
         running = self._running
         if running is not None:
-            self._running = running._replace(num_tokens=num_tokens)
+            self._running = running._replace(num_tokens=num_tokens, num_sequences=num_sequences)
 
     def conclude(self) -> None:
         """The tokens that the step computes are here."""
@@ -75,8 +80,10 @@ class StepWatch:
         """The step has ended, however it did; one that was concluded tells what tokens take."""
         running, self._running = self._running, None
         if running is not None and running.is_concluded:
-            self._seconds = _KEPT * self._seconds + self._clock() - running.began
+            seconds = self._clock() - running.began
+            self._seconds = _KEPT * self._seconds + seconds
             self._num_tokens = _KEPT * self._num_tokens + running.num_tokens
+            self.prefill_rate.note(running.num_tokens, running.num_sequences, seconds)
 
     @property
     def age_s(self) -> float:

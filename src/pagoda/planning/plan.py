@@ -31,6 +31,7 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import GroupFigures, Plan, PoolFigures
 from pagoda.planning.speed import SpeedBound, speed_bound
 from pagoda.planning.subject import Subject, read_subject
+from pagoda.planning.tier_worth import tier_worths
 from pagoda.sizing.capacity import GIB
 
 
@@ -81,6 +82,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         cost_per_user=_cost_per_user(request, low, high),
         cost_per_million_tokens=_token_cost(request, speed),
         warnings=(*subject.warnings, *_refusals(subject), *_shortages(subject, low, high)),
+        tiers=tier_worths(subject),
     )
 
 

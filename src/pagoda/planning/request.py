@@ -94,6 +94,10 @@ class PlanRequest:
     """Tokens at the beginning of every request that are the same."""
     price: float | None = None
     """What one device costs for an hour, in whatever currency."""
+    tier: Sequence[str] | None = None
+    """Where blocks may lie beside the pool: nvme, s3, disk:bandwidth=3GB/s,latency=0.1ms …"""
+    prefill_rate: float | None = None
+    """Tokens of a prompt that are computed in a second; None: as many as the device can at best."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -115,6 +119,9 @@ class PlanRequest:
             raise InvalidOptionError("gpu_memory_utilization", share, limit)
         if self.price is not None and not (math.isfinite(self.price) and self.price >= 0):
             raise InvalidOptionError("price", self.price, "must be a number of at least 0")
+        rate = self.prefill_rate
+        if rate is not None and not (math.isfinite(rate) and rate > 0):
+            raise InvalidOptionError("prefill_rate", rate, "must be tokens a second, above 0")
         if self.engine_name not in ENGINES:
             raise InvalidOptionError("engine", self.engine, "vllm, vllm@VERSION or pagoda")
         parse_retention(self.kv_retention)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.speed import SpeedBound
+from pagoda.planning.tier_worth import TierWorth
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ class Plan:
     cost_per_million_tokens: float | None
     """Price of a million tokens of output at the roofline: no engine is cheaper on this machine."""
     warnings: tuple[str, ...]
+    tiers: tuple[TierWorth, ...] = ()
+    """What each tier that was named is worth."""
     alternatives: tuple[Alternative, ...] = ()
 
     def as_json(self) -> dict[str, Any]:

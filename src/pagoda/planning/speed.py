@@ -71,13 +71,17 @@ def speed_bound(
     reading_s = (read / size + in_stage * rank_cache) / device.bandwidth
     rate = product_rate(device, quantization)
     parts = weights.parameters
-    seen_by_layers = list(attended(layers, model, context))
-    own = 2 * parts.active + sum(each * seen for each, seen in seen_by_layers)
+    own = 2 * parts.active + sum(each * seen for each, seen in attended(layers, model, context))
     step_s = max(reading_s, in_stage * own / (rate * size))
-    head = parts.head or parts.embedding
-    operations = 2 * ((parts.active - head) * context + head)
-    operations += sum(each * _pairs(seen, context) for each, seen in seen_by_layers)
-    prefill_s = operations / (rate * size * num_stages)
+    prefill_s = prefill_seconds(
+        weights,
+        layers,
+        options,
+        device,
+        model=model,
+        num_tokens=context,
+        quantization=quantization,
+    )
     return SpeedBound(
         users=users,
         context=context,
@@ -89,6 +93,27 @@ def speed_bound(
         prefill_s=prefill_s,
         prefill_tokens_per_s=context / prefill_s,
     )
+
+
+def prefill_seconds(
+    weights: Weights,
+    layers: Sequence[CachedLayer],
+    options: PoolOptions,
+    device: Accelerator,
+    *,
+    model: Architecture,
+    num_tokens: int,
+    quantization: str | None = None,
+) -> float:
+    """To compute a prompt of so many tokens, at least; see `speed_bound`."""
+    parts = weights.parameters
+    head = parts.head or parts.embedding
+    operations = 2 * ((parts.active - head) * num_tokens + head)
+    operations += sum(
+        each * _pairs(seen, num_tokens) for each, seen in attended(layers, model, num_tokens)
+    )
+    num_devices = options.tensor_parallel_size * options.pipeline_parallel_size
+    return operations / (product_rate(device, quantization) * num_devices)
 
 
 def attended(

@@ -1,4 +1,4 @@
-"""The tables of facts: well-known models and accelerators."""
+"""The tables of facts: well-known models, accelerators and tiers."""
 
 from __future__ import annotations
 
@@ -32,13 +32,20 @@ class Accelerator:
     is_derived: bool
     """The memory was derived from the catalogue, not read on such a device."""
     source: str
+    has_one_memory: bool = False
+    """A GPU whose memory is that of its CPU."""
 
     @property
     def is_cpu(self) -> bool:
         return self.vendor in ("cpu", "apple")
 
+    @property
+    def shares_memory(self) -> bool:
+        """There is no other memory beside its own: a copy there is one in the same place."""
+        return self.has_one_memory or self.is_cpu
 
-@lru_cache(maxsize=2)
+
+@lru_cache(maxsize=3)
 def _table(name: str) -> Mapping[str, Any]:
     text = resources.files("pagoda.planning").joinpath("tables", f"{name}.json").read_text("utf-8")
     table: Mapping[str, Any] = json.loads(text)
@@ -48,6 +55,11 @@ def _table(name: str) -> Mapping[str, Any]:
 def model_rows() -> Mapping[str, Any]:
     """The built-in models by hub id, as they stand in the table."""
     return _table("models")
+
+
+def tier_rows() -> Mapping[str, Any]:
+    """Typical figures of tiers by name, as they stand in the table."""
+    return _table("tiers")
 
 
 def find_model(name: str) -> tuple[str, Mapping[str, Any]] | None:
@@ -115,6 +127,7 @@ def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
         capability=None if capability is None else (capability[0], capability[1]),
         is_derived=row.get("memory_confidence") != "read",
         source=row["source"],
+        has_one_memory=row.get("has_one_memory", False),
     )
 
 

@@ -5,6 +5,7 @@ certainly need for the tokens they have are spoken for, and one more for each, s
 does not lead straight to preemption.
 
     waits for a block that another computes    passed over
+    waits for what lies outside the cache      passed over
     does not fit into the pool                 keeps all behind it waiting, in later lanes too; they
                                                get what their floors give them alone, as do all once
                                                the pool was short
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from pagoda.cache import CacheManager, PrefixMatch
 from pagoda.cache.match import UNREAD
 from pagoda.scheduling.in_hand import InHand
+from pagoda.scheduling.prefix_loads import PrefixLoads
 from pagoda.scheduling.queue import Lane, OrderedSequences
 from pagoda.scheduling.seats import Seats
 from pagoda.scheduling.sequence import Sequence
@@ -35,9 +37,12 @@ class Admitter:
         seats: Seats,
         running: OrderedSequences,
         waiting: OrderedSequences,
+        loads: PrefixLoads,
     ) -> None:
-        """`in_hand` is told whom this looks at, should that break off."""
+        """`in_hand` is told whom this looks at, should that break off. `loads`: who is asked for
+        what the cache does not have."""
         self._cache = cache
+        self._loads = loads
         self._in_hand = in_hand
         self._seats = seats
         self._running = running
@@ -64,6 +69,10 @@ class Admitter:
                 continue
             if not self._fits(sequence, match, spoken_for, step):
                 break
+            if sequence.awaited_load is None:
+                sequence.awaited_load = self._loads.begin(sequence, match)
+                if not sequence.awaited_load.is_done:
+                    continue
             yield sequence, match
             num_more = self._cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
             spoken_for[lane.tenant] += num_more
@@ -109,8 +118,10 @@ def is_ready(sequence: Sequence, cache: CacheManager) -> bool:
 
 def is_held_up(sequence: Sequence, cache: CacheManager) -> bool:
     """Its newest token is still outstanding, from before it was preempted; or another sequence is
-    about to compute what this one would otherwise compute again."""
+    about to compute, or a load to bring, what this one would otherwise compute again."""
     if sequence.fork_parent is not None or sequence.num_pending_tokens:
+        return True
+    if sequence.awaited_load is not None and not sequence.awaited_load.is_done:
         return True
     block = sequence.awaited_block
     if block is not None and cache.is_in_flight(block):

@@ -30,6 +30,7 @@ from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.in_hand import InHand
 from pagoda.scheduling.precedence import Precedence
+from pagoda.scheduling.prefix_loads import NoLoads, PrefixLoads
 from pagoda.scheduling.queue import POLICIES, Lane, OrderedSequences, in_order
 from pagoda.scheduling.register import Register
 from pagoda.scheduling.seats import Seats
@@ -60,6 +61,7 @@ class Scheduler:
         retention: AttentionWindow = FULL_ATTENTION,
         tenant_weights: Mapping[str, float] | None = None,
         streams_step_aside: bool = False,
+        loads: PrefixLoads | None = None,
     ) -> None:
         """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
         running sequence can always compute one token.
@@ -68,7 +70,8 @@ class Scheduler:
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         `retention`: what rows see of requests that do not say it. `tenant_weights`: what tenants
         are due beside others, in proportion; 1 of those that are not named. `streams_step_aside`:
-        for the first token of a tenant that has been served less (see `precedence`).
+        for the first token of a tenant that has been served less (see `precedence`). `loads`: who
+        brings prefixes that are not in the cache; None: nobody.
         """
         require_options(
             policy=policy,
@@ -96,7 +99,10 @@ class Scheduler:
         self._seats = Seats(
             num_seats, self._service, self._running, self._waiting, partial(is_ready, cache=cache)
         )
-        self._admitter = Admitter(cache, self.in_hand, self._seats, self._running, self._waiting)
+        self.loads: PrefixLoads = loads or NoLoads()
+        self._admitter = Admitter(
+            cache, self.in_hand, self._seats, self._running, self._waiting, self.loads
+        )
         self._precedence = Precedence(
             cache,
             self._service,
@@ -164,6 +170,8 @@ class Scheduler:
             self.cache.free(sequence.table, sequence.request.options.cache_hint)
         else:
             self._waiting.remove(sequence)
+            if sequence.awaited_load is not None:
+                sequence.awaited_load.abandon()
         sequence.status = Status.FINISHED
         sequence.ending = ending
         self._num_finished[ending.reason] += 1
@@ -177,6 +185,7 @@ class Scheduler:
         trusted: they all wait and hold no blocks, and the cache is empty.
         """
         self.cache.reset()
+        self.loads.start_over()
         before, self._register = self._register, Register(unfinished)
         self._waiting.clear()
         self._running.clear()
@@ -315,6 +324,8 @@ class Scheduler:
             return
         stop = start + num_new
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
+            if self.loads.make_room(sequence.table):
+                continue
             step.awaits_pool |= not self.cache.allowance(sequence.table).is_capped
             victim = self._running.last(partial(self.cache.helps, sequence.table))
             self.in_hand.request_id = victim.request.request_id
@@ -331,6 +342,7 @@ class Scheduler:
         self.cache.free(sequence.table)
         sequence.num_computed_tokens = 0
         sequence.stay += 1
+        sequence.awaited_load = None
         sequence.status = Status.WAITING
         self._num_preemptions += 1
         self._waiting.add(sequence)
@@ -342,7 +354,7 @@ class Scheduler:
         lookup = self.cache.acquire(sequence.table, sequence.token_ids, match, counted=is_first)
         sequence.num_computed_tokens = match.num_tokens
         if is_first:
-            sequence.lookup, sequence.num_cached_tokens = lookup, match.num_tokens
+            sequence.found(lookup, match.num_tokens)
         self._run(sequence)
         self._compute(sequence, step)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Tokens
+from dataclasses import replace
 from enum import Enum
 
 from pagoda.cache import AttentionWindow, BlockTable, CacheManager
@@ -13,6 +14,7 @@ from pagoda.cache.retention import parse_retention
 from pagoda.cache.watcher import Lookup
 from pagoda.request import Request
 from pagoda.scheduling.ending import Ending
+from pagoda.scheduling.prefix_load import NOTHING_TO_LOAD, PrefixLoad
 
 
 class Status(Enum):
@@ -31,6 +33,7 @@ class Sequence:
 
     __slots__ = (
         "awaited_block",
+        "awaited_load",
         "ending",
         "fork_parent",
         "index",
@@ -86,6 +89,9 @@ class Sequence:
         """None while it has not ended."""
         self.awaited_block: BlockHash | None = None
         """A block another sequence is computing; nothing is scheduled until it is there."""
+        self.awaited_load: PrefixLoad | None = None
+        """What it waits for, or has waited for, before it begins; None: nobody was asked since it
+        came, or since it was preempted."""
         self.lacks_room = False
         """When its turn came last, it did not fit beside those that run."""
         self.fork_parent: Sequence | None = None
@@ -112,6 +118,13 @@ class Sequence:
         """Logits are asked for of every row that a step computes from position `start` on."""
         return self.wants_prompt_logprobs and start < self.num_prompt_tokens
 
+    def found(self, lookup: Lookup | None, num_tokens: int) -> None:
+        """It begins for the first time, with so many tokens of the cache's."""
+        self.lookup, self.num_cached_tokens = lookup, num_tokens
+        gated = None if self.awaited_load is None else self.awaited_load.gated
+        if gated is not None and lookup is not None and lookup.miss is not None:
+            lookup.miss = replace(lookup.miss, gated=gated)
+
     def append(self, token_id: int) -> None:
         """The next token of the output."""
         self.token_ids.append(token_id)
@@ -128,6 +141,7 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_pending_tokens = 0
         self.awaited_block = None
+        self.awaited_load = NOTHING_TO_LOAD  # it may have been a load that broke off
         parent = self.fork_parent
         if parent is not None and (parent.ending is not None or parent.num_output_tokens):
             self.fork_parent = None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pagoda.cli.byte_size import parse_byte_size
+from pagoda.byte_size import parse_byte_size
 from pagoda.errors import InvalidOptionError
 
 

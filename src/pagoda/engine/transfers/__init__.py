@@ -1,0 +1,1 @@
+"""Blocks on their way between the cache and its tiers."""

@@ -1,0 +1,207 @@
+"""All prefixes that are on their way from the tiers; the scheduler asks for them.
+
+    begin                 look_up ──────> … answered ──> gate ──> load ──────> … come ──> put
+    in schedule           take_in, at the begin of a turn                       take_in
+
+A load ends where a frame is missing or bad, where the pool is short, where a running sequence needs
+the blocks, where its own sequence ends, and at its deadline: that of its look-up and of itself
+together is what computing would take, so the first token comes at worst after twice that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pagoda.cache import BlockTable, CacheManager, PrefixMatch
+from pagoda.cache.miss import Gated
+from pagoda.engine.prefill_rate import PrefillRate
+from pagoda.engine.transfers.incoming import ImportBlock, IncomingPrefix
+from pagoda.engine.transfers.load import PrefixFromTiers
+from pagoda.request import Request
+from pagoda.scheduling import Sequence as RunningSequence
+from pagoda.scheduling.prefix_load import NOTHING_TO_LOAD, PrefixLoad
+from pagoda.tiers.gate import leading_worth_loading
+from pagoda.tiers.mover import TierMover
+from pagoda.tiers.segment import Segment, behind, leading
+
+TURN_BYTES = 32 * 2**20
+"""Brought into the cache in one turn, at most, but for a single row."""
+_LEAST_DEADLINE_S = 0.02
+_LATE, _NO_ROOM, _GATED, _NOT_FOUND = "late", "no_room", "gated", "not_found"
+_WHOLE, _ABANDONED = "whole", "abandoned"
+
+OpenTable = Callable[[Request], BlockTable]
+Gate = Callable[[Sequence[Segment], float | None], int]
+"""How many leading rows of segments are worth loading, where computing one takes so many seconds;
+None: nobody knows."""
+
+
+def worth_loading(segments: Sequence[Segment], row_s: float | None) -> int:
+    """See `Gate`."""
+    return leading_worth_loading(segments, row_s).num_rows
+
+
+class TierLoads:
+    """See `pagoda.scheduling.prefix_loads.PrefixLoads`. The engine's thread alone calls it."""
+
+    def __init__(
+        self,
+        cache: CacheManager,
+        import_block: ImportBlock,
+        open_table: OpenTable,
+        mover: TierMover,
+        gate: Gate,
+        prefill_rate: PrefillRate,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`open_table`: a table for a sequence of a request, as the scheduler's are."""
+        self._cache = cache
+        self._import_block = import_block
+        self._open_table = open_table
+        self._mover = mover
+        self._gate = gate
+        self._prefill_rate = prefill_rate
+        self._clock = clock
+        self._loads: dict[PrefixFromTiers, Request] = {}
+        """Those under way, the oldest first, and for whom."""
+        self.endings: Counter[str] = Counter()
+        """How look-ups and loads ended."""
+        self.num_tokens_asked = 0
+        """Tokens that the cache did not have and tiers were asked for."""
+        self.num_tokens_loaded = 0
+
+    # ---- what the scheduler asks -------------------------------------------------------------
+
+    def begin(self, sequence: RunningSequence, match: PrefixMatch) -> PrefixLoad:
+        size = self._cache.block_size
+        num_blocks = len(sequence.token_ids) // size
+        num_missing = num_blocks - len(match.block_ids) // sequence.table.num_groups
+        if num_missing <= 0 or not match.is_read or not self._cache.enable_prefix_caching:
+            return NOTHING_TO_LOAD
+        compute_s = self._prefill_rate.seconds(num_missing * size)
+        # An answer, and then the first block: each comes after a round trip at best.
+        patience_s = self._mover.timeout_s if compute_s is None else compute_s / 2
+        if not self._mover.would_ask(patience_s):
+            return NOTHING_TO_LOAD
+        prefix = self._prefix(sequence.request, sequence.token_ids)
+        if not prefix.claim():
+            return NOTHING_TO_LOAD
+        self.num_tokens_asked += num_missing * size
+        look_up = self._mover.look_up(prefix.tenant, prefix.rows(), patience_s)
+        load = PrefixFromTiers(prefix, look_up, self._clock(), self._allowance_s(compute_s))
+        self._loads[load] = sequence.request
+        return load
+
+    def make_room(self, table: BlockTable) -> bool:
+        for load in reversed(self._loads):
+            if load.prefix is not None and self._cache.helps(table, load.prefix.tenant):
+                self._end(load, _NO_ROOM)
+                return True
+        return False
+
+    def start_over(self) -> None:
+        for load in self._loads:
+            load.forget()
+        self._loads = {}
+
+    # ---- what the engine asks ----------------------------------------------------------------
+
+    @property
+    def num_under_way(self) -> int:
+        """Sequences that wait for their prefix."""
+        return sum(not load.is_done for load in self._loads)
+
+    def take_in(self) -> None:
+        """Publish what has come, begin what has been found, end what is done or late."""
+        left = max(1, TURN_BYTES // self._mover.row_bytes)
+        for load in list(self._loads):
+            if load.is_done:
+                self._drop(load, _ABANDONED)
+            elif load.load is None:
+                self._hear(load)
+            else:
+                left -= self._take(load, left)
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _prefix(self, request: Request, tokens: Sequence[int]) -> IncomingPrefix:
+        table = self._open_table(request)
+        return IncomingPrefix(self._cache, self._import_block, table, tokens)
+
+    def _allowance_s(self, compute_s: float | None) -> float:
+        if compute_s is None:
+            return self._mover.timeout_s
+        return min(max(compute_s, _LEAST_DEADLINE_S), self._mover.timeout_s)
+
+    def _hear(self, load: PrefixFromTiers) -> None:
+        """Load what was found, if the tiers have answered."""
+        if load.look_up.is_done:
+            self._choose(load)
+        elif self._clock() > load.deadline:
+            self._end(load, _LATE)
+
+    def _choose(self, load: PrefixFromTiers) -> None:
+        prefix, segments = load.prefix, load.look_up.segments
+        assert prefix is not None
+        if not segments:
+            self._end(load, _NOT_FOUND)
+            return
+        num_found = sum(each.num_rows for each in segments)
+        num_worth = min(self._gate(segments, self._row_seconds()), num_found)
+        if num_worth < num_found:
+            load.gated = self._gated(segments, num_worth)
+        if num_worth == 0:
+            self._end(load, _GATED)
+            return
+        segments = leading(segments, num_worth)
+        if num_worth < prefix.num_missing:  # what is not loaded is nobody's to wait for
+            num_cached, tokens = prefix.num_blocks, prefix.tokens
+            prefix.free()
+            stop = (num_cached + num_worth) * self._cache.block_size
+            prefix = load.prefix = self._prefix(self._loads[load], tokens[:stop])
+            if not prefix.claim():  # another brings it meanwhile
+                self._drop(load, _WHOLE)
+                load.forget()
+                return
+            segments = behind(segments, prefix.num_blocks - num_cached)
+        began, rows = self._clock(), prefix.rows()
+        load.begin(self._mover.load(prefix.tenant, rows, segments), began)
+
+    def _take(self, load: PrefixFromTiers, most: int) -> int:
+        """Publish up to `most` rows that have come; returns how many."""
+        prefix, source = load.prefix, load.load
+        assert prefix is not None
+        assert source is not None
+        rows = source.take(most)
+        for payloads in rows:
+            if not prefix.put(payloads):
+                self._end(load, _NO_ROOM)
+                return len(rows)
+            self.num_tokens_loaded += self._cache.block_size
+        if source.is_done:
+            self._end(load, source.ending or _WHOLE)
+        elif len(rows) < most and self._clock() > load.deadline:
+            self._end(load, _LATE)
+        return len(rows)
+
+    def _end(self, load: PrefixFromTiers, ending: str) -> None:
+        self._drop(load, ending)
+        load.abandon()
+
+    def _drop(self, load: PrefixFromTiers, ending: str) -> None:
+        del self._loads[load]
+        self.endings[ending] += 1
+
+    def _row_seconds(self) -> float | None:
+        return self._prefill_rate.seconds(self._cache.block_size)
+
+    def _gated(self, segments: Sequence[Segment], num_worth: int) -> Gated:
+        """Of the first segment that is not loaded whole."""
+        left_out = behind(segments, num_worth)[0]
+        num_tokens = left_out.num_rows * self._cache.block_size
+        compute_s = self._prefill_rate.seconds(num_tokens) or 0.0
+        kind = self._mover.name_of(left_out.shelf)
+        return Gated(kind, num_tokens, left_out.seconds or 0.0, compute_s)

@@ -1,0 +1,107 @@
+"""What an engine does with its tiers in each of its turns."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Protocol
+from weakref import finalize
+
+from pagoda.engine.transfers.loads import TierLoads
+from pagoda.engine.transfers.stores import TierStores
+from pagoda.tiers.mover import TierMover
+from pagoda.tiers.shelf_stats import ShelfStats
+
+logger = logging.getLogger("pagoda")
+
+_WAIT_S = 0.002
+"""What an engine that has nothing to compute waits before it looks again who else has come."""
+_CLOSE_S = 5.0
+_LEFT_S = 1.0
+"""What an engine that nobody closes takes to store what waits to be, at most."""
+
+
+class Transfers(Protocol):
+    """Loads and stores between a cache and its tiers. The engine's thread alone calls it."""
+
+    def take_in(self) -> None:
+        """At the begin of a turn: publish what has come."""
+        ...
+
+    def hand_out(self, *, is_idle: bool) -> None:
+        """At the end of a turn: copy what is to be stored. `is_idle`: nothing could be computed, so
+        that it waits a moment for what is to come, if anything is."""
+        ...
+
+    @property
+    def has_stores(self) -> bool:
+        """`hand_out` has more to do, and can."""
+        ...
+
+    def stats(self) -> tuple[ShelfStats, ...]:
+        """Of each tier, as of now; any thread may ask."""
+        ...
+
+    def close(self) -> None:
+        """Store what waits to be, for some seconds at most, and give the tiers up."""
+        ...
+
+
+class NoTransfers:
+    """Blocks are in the cache or nowhere."""
+
+    has_stores = False
+
+    def take_in(self) -> None:
+        """Nothing comes."""
+
+    def hand_out(self, *, is_idle: bool) -> None:
+        """To nobody."""
+
+    def stats(self) -> tuple[ShelfStats, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class TierTransfers:
+    """See `Transfers`."""
+
+    def __init__(self, loads: TierLoads, stores: TierStores, mover: TierMover) -> None:
+        self.loads = loads
+        self._stores = stores
+        self._mover = mover
+        # With an engine that nobody closes, and at the process's end.
+        self._end = finalize(self, mover.close, _LEFT_S)
+        self._has_failed = False
+        """A copy could not be made: none is tried any more."""
+
+    def take_in(self) -> None:
+        self.loads.take_in()
+
+    def hand_out(self, *, is_idle: bool) -> None:
+        if is_idle and self.loads.num_under_way:
+            self._mover.wait(_WAIT_S)
+        if self._stores.num_waiting and not self._has_failed:
+            try:
+                self._stores.hand_out()
+            except Exception:  # nothing has changed but what is stored
+                logger.exception("blocks could not be copied for the tiers; no more are stored")
+                self._has_failed = True
+
+    @property
+    def has_stores(self) -> bool:
+        return self._stores.can_go_on and not self._has_failed
+
+    def stats(self) -> tuple[ShelfStats, ...]:
+        return self._mover.stats()
+
+    def close(self) -> None:
+        until = time.monotonic() + _CLOSE_S
+        while self._stores.num_waiting and not self._has_failed and time.monotonic() < until:
+            self.hand_out(is_idle=False)
+            if not self.has_stores:  # what waits is as much as may
+                self._mover.wait_until_stored(until - time.monotonic())
+        self._end.detach()
+        self._mover.close(max(0.0, until - time.monotonic()))

@@ -1,0 +1,107 @@
+"""Frames in main memory: for blocks of a GPU. On a CPU a copy in the same memory buys nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
+
+
+class HostTier(Tier):
+    """Bounded bytes; what was used least recently goes first. It ends with its process."""
+
+    kind = "host"
+    is_shared = False
+
+    def __init__(
+        self, capacity_bytes: int, *, allocate: Callable[[int], FrameBytes] | None = None
+    ) -> None:
+        """`allocate`: gives so many bytes to write a frame into, such as pinned memory. They are
+        given back by letting go of them: a frame that is forgotten while somebody still reads it
+        stays until he is done. Without it, frames are plain bytes.
+        """
+        self._capacity_bytes = capacity_bytes
+        self._allocate = allocate
+        self._frames: OrderedDict[str, FrameBytes] = OrderedDict()
+        """The least recently used first."""
+        self._num_bytes = 0
+        self._lock = threading.Lock()
+        self._storing = threading.Lock()
+        """Held by the one who makes room, so that nobody else takes it."""
+
+    def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
+        self._use(names)
+        with self._lock:
+            return [name in self._frames for name in names]
+
+    def load(self, names: Sequence[str], timeout_s: float) -> Iterator[FrameBytes | None]:
+        self._use(names)
+        for name in names:
+            with self._lock:
+                frame = self._frames.get(name)
+            yield frame
+
+    def store(self, frames: Sequence[tuple[str, FrameBytes]], timeout_s: float) -> None:
+        with self._storing:
+            for name, frame in frames:
+                if name not in self._frames:
+                    self._make_room(len(frame))
+                    self._keep(name, self._copied(frame))
+            self._use([name for name, _ in frames])
+
+    def _use(self, names: Sequence[str]) -> None:
+        """The first one last: the others are worth nothing without it."""
+        with self._lock:
+            for name in reversed(names):
+                if name in self._frames:
+                    self._frames.move_to_end(name)
+
+    def _make_room(self, num_bytes: int) -> None:
+        if num_bytes > self._capacity_bytes:
+            limit = f"a frame of {num_bytes:,} bytes does not fit into {self._capacity_bytes:,}"
+            raise TierError(TierFault.FULL, f"host: {limit}")
+        with self._lock:
+            while self._num_bytes + num_bytes > self._capacity_bytes:
+                self._forget(next(iter(self._frames)))
+
+    def _keep(self, name: str, frame: FrameBytes) -> None:
+        with self._lock:
+            self._frames[name] = frame
+            self._num_bytes += len(frame)
+
+    def _copied(self, frame: FrameBytes) -> FrameBytes:
+        """Memory of its own, which nobody writes to any more."""
+        try:
+            if self._allocate is None:
+                return bytes(frame)
+            kept = memoryview(self._allocate(len(frame)))
+        except MemoryError:
+            raise TierError(TierFault.FULL, "host: there is no memory left") from None
+        kept[:] = frame
+        return kept.toreadonly()
+
+    def remove(self, names: Sequence[str], timeout_s: float) -> None:
+        with self._lock:
+            for name in names:
+                if name in self._frames:
+                    self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._num_bytes -= len(self._frames.pop(name))
+
+    def entries(self, timeout_s: float) -> Iterator[TierEntry]:
+        with self._lock:
+            sizes = {name: len(frame) for name, frame in self._frames.items()}
+        for name, num_bytes in sizes.items():
+            yield TierEntry(name, num_bytes, None)
+
+    def usage(self) -> TierUsage:
+        with self._lock:
+            return TierUsage(len(self._frames), self._num_bytes, self._capacity_bytes)
+
+    def close(self) -> None:
+        with self._storing, self._lock:
+            self._frames.clear()
+            self._num_bytes = 0

@@ -1,0 +1,164 @@
+"""What moves blocks between an engine and its tiers, while the engine goes on.
+
+    the engine's thread              threads of each shelf
+    look_up, load, store  ─────────> readers: find, load       writer: store       prober
+    LookUp, Load: take    <─────────
+
+Every call returns at once but `wait`, which is for an engine that has nothing to compute, and
+`close`. A tier that hangs holds up its own threads, and nobody else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pagoda.tiers.load import Load, Part
+from pagoda.tiers.look_up import LookUp
+from pagoda.tiers.names import BlockName
+from pagoda.tiers.prober import Prober
+from pagoda.tiers.segment import Row, Segment
+from pagoda.tiers.shelf import Shelf
+from pagoda.tiers.shelf_stats import ShelfStats
+from pagoda.tiers.store_queue import Room, StoreQueue
+from pagoda.tiers.tier import FrameBytes
+from pagoda.tiers.workers import Workers, WorkerThreads
+
+_NUM_READERS = 4
+_WAITING_BYTES = 256 * 2**20
+"""Of blocks that wait to be stored, on all shelves together."""
+_GRACE = 3.0
+"""How many times its timeout a call may take until its tier is said to hang."""
+
+NewWorkers = Callable[[str, int], Workers]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A shelf, and who works for it."""
+
+    shelf: Shelf
+    readers: Workers
+    writer: Workers
+    stores: StoreQueue
+    prober: Prober
+
+
+class TierMover:
+    """Several shelves, the nearest first. One thread, the engine's, calls it."""
+
+    def __init__(
+        self,
+        shelves: Sequence[Shelf],
+        row_bytes: int,
+        *,
+        waiting_bytes: int = _WAITING_BYTES,
+        new_workers: NewWorkers = WorkerThreads,
+        probes: bool = True,
+    ) -> None:
+        """`row_bytes`: of a block of all groups. `waiting_bytes`: of blocks that may wait to be
+        stored. `new_workers`: makes those that do what takes long, by their name and number.
+        `probes`: shelves are tried at once, and now and then."""
+        self.row_bytes = row_bytes
+        self._arrived = threading.Event()
+        self._room = Room(waiting_bytes)
+        self._places = [self._place(shelf, new_workers, probes) for shelf in shelves]
+        self._is_closed = False
+        self._num_hung = [0] * len(shelves)
+        self.stores_all = any(shelf.stores_all for shelf in shelves)
+        """Some shelf takes blocks that nobody has found yet."""
+        self.timeout_s = max((shelf.timeout_s for shelf in shelves), default=0.0)
+        """What a single call of any tier may take."""
+
+    def name_of(self, number: int) -> str:
+        """What metrics call a shelf."""
+        return self._places[number].shelf.name
+
+    def would_ask(self, timeout_s: float) -> bool:
+        """Some shelf is up whose answer alone takes no longer; see `look_up`."""
+        return any(self._would_ask(number, timeout_s) for number in range(len(self._places)))
+
+    def look_up(self, tenant: str, rows: Sequence[Row], timeout_s: float) -> LookUp:
+        """Where leading rows of a prefix are. Shelves are not asked that are down, or whose answer
+        alone takes longer than `timeout_s`."""
+        asked = [
+            (number, place.shelf, place.readers)
+            for number, place in enumerate(self._places)
+            if self._would_ask(number, timeout_s)
+        ]
+        return LookUp(asked, tenant, rows, self.row_bytes, self._arrived.set)
+
+    def load(self, tenant: str, rows: Sequence[Row], segments: Sequence[Segment]) -> Load:
+        """Fetch the rows that `segments` stand for, which are the first of `rows`."""
+        parts, start = list[Part](), 0
+        for each in segments:
+            place, stop = self._places[each.shelf], start + each.num_rows
+            args = (place.shelf, place.readers, tenant, rows[start:stop], self.row_bytes)
+            parts.append(Part(*args, self._arrived.set))
+            start = stop
+        return Load(parts)
+
+    def wants(self, name: BlockName, *, reused: bool) -> bool:
+        """Some shelf would store this block, has it not, as far as is known, and is not being given
+        it. `reused`: it was found a second time."""
+        return any(place.stores.wants(name, reused=reused) for place in self._places)
+
+    def store(self, tenant: str, name: BlockName, payload: FrameBytes, *, reused: bool) -> bool:
+        """Give a block to all shelves that want it; `payload` is read later. False: some shelf
+        does not get it, because too much is waiting."""
+        wanting = [each.stores for each in self._places if each.stores.wants(name, reused=reused)]
+        taken = [stores.put(tenant, name, payload) for stores in wanting]
+        return all(taken)
+
+    @property
+    def num_free_bytes(self) -> int:
+        """Of blocks, as many may still be given to it."""
+        return self._room.num_free
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something has come since this was called last."""
+        self._arrived.wait(timeout_s)
+        self._arrived.clear()
+
+    def stats(self) -> tuple[ShelfStats, ...]:
+        """Of each shelf, as of now. Any thread may ask."""
+        return tuple(place.shelf.stats() for place in self._places)
+
+    def wait_until_stored(self, timeout_s: float) -> bool:
+        """Nothing waits to be stored any more; False: after `timeout_s` something still does."""
+        return self._room.wait_until_empty(timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Store what waits to be, for so many seconds at most, and give all tiers up; no effect
+        when closed already."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.wait_until_stored(timeout_s)
+        for place in self._places:
+            place.prober.close()
+            place.readers.close()
+            place.writer.close()
+            place.shelf.tier.close()
+
+    def _place(self, shelf: Shelf, new_workers: NewWorkers, probes: bool) -> _Place:
+        name = f"pagoda-{shelf.name}"
+        readers, writer = new_workers(f"{name}-read", _NUM_READERS), new_workers(f"{name}-store", 1)
+        prober = Prober(shelf)
+        if probes:
+            prober.start()
+        return _Place(shelf, readers, writer, StoreQueue(shelf, writer, self._room), prober)
+
+    def _would_ask(self, number: int, timeout_s: float) -> bool:
+        round_trip_s = self._places[number].shelf.rates.round_trip_s
+        return (round_trip_s or 0.0) <= timeout_s and self._is_open(number)
+
+    def _is_open(self, number: int) -> bool:
+        """A shelf is asked: its breaker is closed, and not all of its threads hang."""
+        place = self._places[number]
+        num_hung = place.readers.num_overdue(_GRACE * place.shelf.timeout_s)
+        for _ in range(num_hung - self._num_hung[number]):
+            place.shelf.hang()
+        self._num_hung[number] = num_hung
+        return place.shelf.reading.is_closed and num_hung < place.readers.num_threads

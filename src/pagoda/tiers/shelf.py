@@ -1,0 +1,304 @@
+"""A tier as the engine uses it: what goes wrong there is counted, and is a miss.
+
+find    how many leading rows are there               a tier that fails has none
+load    rows, each once its frames are opened         ends at the first that is missing or bad
+store   blocks that are not there                     a tier that fails keeps none
+probe   a small frame of its own, there and back      tells rates, and whether it is well again
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from pagoda.tiers.breaker import Breaker
+from pagoda.tiers.frame import FrameError
+from pagoda.tiers.frame_formats import FrameFormats
+from pagoda.tiers.names import BlockName
+from pagoda.tiers.rates import Rates
+from pagoda.tiers.segment import Row
+from pagoda.tiers.shelf_stats import ShelfStats, Tally
+from pagoda.tiers.tier import FrameBytes, Tier, TierError, TierFault, TierUsage
+
+logger = logging.getLogger("pagoda")
+
+Payloads = tuple[FrameBytes, ...]
+"""Of a row: those of all groups."""
+
+MISSING = "missing"
+_KNOWN = 2**17
+"""Blocks that are remembered to be there."""
+_SAMPLED = 16
+"""Rows of a long prefix that a shared tier is asked for at once."""
+_PROBE_TENANT = ""
+_FRAMES, _QUESTIONS = "frames", "questions"
+"""Kinds of calls, to breakers."""
+
+
+class Shelf:
+    """Any thread may call it. No method raises; those that ask the tier may take its timeout."""
+
+    def __init__(
+        self,
+        tier: Tier,
+        formats: FrameFormats,
+        *,
+        timeout_s: float,
+        stores_all: bool,
+        told: str | None = None,
+        label: tuple[str, bytes] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`formats`: what its frames look like. `stores_all`: blocks are stored when they are
+        computed, not only once they were found a second time. `told`: what the log calls it.
+        `label`: of the namespace, which is kept beside its frames, and under which name."""
+        self.tier = tier
+        self.name = tier.kind
+        """As metrics call it."""
+        self.told = told or tier.kind
+        self.timeout_s = timeout_s
+        self.stores_all = stores_all
+        self.rates = Rates()
+        self.reading = Breaker(clock)
+        self.writing = Breaker(clock)
+        self.used_at = -float("inf")
+        """When it was measured last what its tier takes to load something."""
+        self._formats = formats
+        self._label = label
+        self._clock = clock
+        self._tally = Tally()
+        self._usage: TierUsage | None = None
+        self._known: OrderedDict[BlockName, None] = OrderedDict()
+        self._seen: str | None = None
+        """The name of some frame that was there a while ago, as its tier calls it."""
+        self._lock = threading.Lock()
+
+    # ---- what returns at once ----------------------------------------------------------------
+
+    def wants(self, name: BlockName, *, reused: bool) -> bool:
+        """It would store this block, and is not known to have it."""
+        return (self.stores_all or reused) and name not in self._known and self.writing.is_closed
+
+    def drop(self) -> None:
+        """A block that it wanted is not given to it."""
+        self._tally.add(frames_dropped=1)
+
+    def hang(self) -> None:
+        """A call has taken longer than any may."""
+        self._fail(self.reading, "hang")
+
+    def stats(self) -> ShelfStats:
+        """As of now."""
+        return ShelfStats(
+            name=self.name,
+            is_open=self.reading.is_closed,
+            takes_stores=self.writing.is_closed,
+            round_trip_s=self.rates.round_trip_s,
+            bytes_per_s=self.rates.bytes_per_s,
+            usage=self._usage,
+            counts=self._tally.counts(),
+        )
+
+    # ---- what asks the tier ------------------------------------------------------------------
+
+    def find(self, tenant: str, rows: Sequence[Row]) -> int:
+        """Leading rows that are there in all groups. A shared tier is asked for some of many, so
+        others may turn out to be missing."""
+        found, beyond = 0, len(rows)  # rows before `found` are there, row `beyond` is not
+        while found < beyond:
+            asked = self._sample(found, beyond)
+            held = self._hold(tenant, [rows[number] for number in asked])
+            num_held = next((at for at, is_held in enumerate(held) if not is_held), len(held))
+            if num_held < len(asked):
+                beyond = asked[num_held]
+            if num_held:
+                found = asked[num_held - 1] + 1
+        self._tally.add(rows_asked=len(rows), rows_found=found)
+        self._forget(name for row in rows[found:] for name in row)
+        return found
+
+    def load(
+        self, tenant: str, rows: Sequence[Row], arrive: Callable[[Payloads], bool]
+    ) -> str | None:
+        """Hand rows to `arrive`, in order, until it is false. Returns why others are missing."""
+        names = [name for row in rows for name in row]
+        num_groups, row = len(rows[0]), list[FrameBytes]()
+        began, num_frames, size = self._clock(), 0, 0
+        try:
+            form = self._formats.of(tenant)
+            own = [form.name(name) for name in names]
+            for name, frame in zip(names, self.tier.load(own, self.timeout_s), strict=True):
+                if frame is None:
+                    self._forget([name])
+                    self._tally.reject(MISSING)
+                    return MISSING
+                row.append(form.decode(name, frame))
+                num_frames, size = num_frames + 1, size + len(row[-1])
+                if len(row) == num_groups:
+                    if not arrive(tuple(row)):
+                        break
+                    row = []
+        except FrameError as error:
+            self._discard(tenant, name)
+            self._tally.reject(str(error.reason))
+            return str(error.reason)
+        except Exception as error:
+            return self._fail(self.reading, error)
+        finally:
+            if size:
+                self.used_at = self._clock()
+                self.rates.note_load(size, self.used_at - began)
+                self._tally.add(frames_loaded=num_frames, bytes_loaded=size)
+        self._succeed(self.reading)
+        self._remember(names[:num_frames])
+        self._seen = own[0]
+        return None
+
+    def store(self, tenant: str, blocks: Sequence[tuple[BlockName, FrameBytes]]) -> None:
+        """Keep those of a tenant's blocks that are not there."""
+        try:
+            form = self._formats.of(tenant)
+            own = [form.name(name) for name, _ in blocks]
+            held = self.tier.holds(own, self.timeout_s)
+            frames = [
+                (own_name, form.encode(name, payload))
+                for own_name, (name, payload), is_held in zip(own, blocks, held, strict=True)
+                if not is_held
+            ]
+            if frames:
+                self.tier.store(self._labelled(frames), self.timeout_s)
+                self._label = None
+        except Exception as error:
+            self._fail(self.writing, error)
+            return
+        if frames:
+            self._seen = frames[-1][0]
+            self._succeed(self.writing)
+        size = sum(len(frame) for _, frame in frames)
+        self._tally.add(frames_stored=len(frames), bytes_stored=size)
+        self._remember([name for name, _ in blocks])
+
+    def probe(self) -> bool:
+        """Store, load and remove a frame of its own; breakers and rates learn from it. False: it
+        cannot be read."""
+        name, form = BlockName(os.urandom(32), 0), self._formats.of(_PROBE_TENANT)
+        own, frame = form.name(name), form.encode(name, os.urandom(form.payload_bytes))
+        stored = [(own, frame)]
+        if not self._try(self.writing, lambda: self.tier.store(stored, self.timeout_s)):
+            return self._try(self.reading, lambda: self._read(self._seen or own))
+        if not self._try(self.reading, lambda: self._time_load(own, frame)):
+            return False
+        self._try(self.writing, lambda: self.tier.remove([own], self.timeout_s))
+        with suppress(Exception):
+            self._usage = self.tier.usage()
+        return True
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _labelled(
+        self, frames: Sequence[tuple[str, FrameBytes]]
+    ) -> Sequence[tuple[str, FrameBytes]]:
+        """With the namespace's label in front, the first time."""
+        return frames if self._label is None else [self._label, *frames]
+
+    def _sample(self, first: int, beyond: int) -> Sequence[int]:
+        """Numbers of the rows to ask for, of those from `first` to `beyond` - 1."""
+        num = beyond - first
+        if not self.tier.is_shared or num <= 2 * _SAMPLED:
+            return range(first, beyond)
+        return [first + (number * (num - 1)) // (_SAMPLED - 1) for number in range(_SAMPLED)]
+
+    def _hold(self, tenant: str, rows: Sequence[Row]) -> Sequence[bool]:
+        """Of each row whether all of its frames are there; of none, where the tier fails."""
+        began, width = self._clock(), len(rows[0])
+        try:
+            form = self._formats.of(tenant)
+            names = [form.name(name) for row in rows for name in row]
+            held = self.tier.holds(names, self.timeout_s)
+            assert len(held) == len(names)
+        except Exception as error:
+            self._fail(self.reading, error, _QUESTIONS)
+            return [False] * len(rows)
+        self.rates.note_round_trip(self._clock() - began)
+        self._succeed(self.reading, _QUESTIONS)
+        return [all(held[start : start + width]) for start in range(0, len(held), width)]
+
+    def _time_round_trip(self, own: str) -> None:
+        began = self._clock()
+        self.tier.holds([own], self.timeout_s)
+        self.rates.note_round_trip(self._clock() - began)
+
+    def _read(self, own: str) -> None:
+        """Load what may lie there: a tier that answers questions need not give frames. Raises
+        TierError."""
+        self._time_round_trip(own)
+        began = self._clock()
+        [found] = self.tier.load([own], self.timeout_s)
+        if found is not None:
+            self.used_at = self._clock()
+            self.rates.note_load(len(found), self.used_at - began)
+
+    def _time_load(self, own: str, frame: bytes) -> None:
+        """Raises TierError."""
+        self._time_round_trip(own)
+        began = self._clock()
+        [found] = self.tier.load([own], self.timeout_s)
+        if found != frame:
+            raise TierError(TierFault.ERROR, "gives back something else than it was given")
+        self.used_at = self._clock()
+        self.rates.note_load(len(frame), self.used_at - began)
+
+    def _try(self, breaker: Breaker, call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except Exception as error:
+            self._fail(breaker, error)
+            return False
+        self._succeed(breaker)
+        return True
+
+    def _remember(self, names: Iterable[BlockName]) -> None:
+        with self._lock:
+            for name in names:
+                self._known[name] = None
+                self._known.move_to_end(name)
+            for _ in range(len(self._known) - _KNOWN):
+                self._known.popitem(last=False)
+
+    def _forget(self, names: Iterable[BlockName]) -> None:
+        with self._lock:
+            for name in names:
+                self._known.pop(name, None)
+
+    def _discard(self, tenant: str, name: BlockName) -> None:
+        """What is under a name is no frame of that block."""
+        self._forget([name])
+        with suppress(Exception):
+            self.tier.quarantine([self._formats.of(tenant).name(name)], self.timeout_s)
+
+    def _succeed(self, breaker: Breaker, kind: str = _FRAMES) -> None:
+        if not breaker.is_closed:
+            logger.info("the tier %s is well again", self.told)
+        breaker.succeeded(kind)
+
+    def _fail(self, breaker: Breaker, error: Exception | str, kind: str = _FRAMES) -> str:
+        """Returns the reason."""
+        reason, detail = "error", "it failed"  # of one's own, which says nothing better
+        if isinstance(error, TierError):
+            reason, detail = str(error.reason), error.detail
+        elif isinstance(error, str):
+            reason, detail = error, "it does not answer"
+        else:
+            logger.exception("the tier %s failed", self.told)
+        self._tally.fail(reason)
+        was_closed = breaker.is_closed
+        breaker.failed(kind)
+        if was_closed and not breaker.is_closed:
+            what = "asked for blocks" if breaker is self.reading else "given blocks"
+            logger.warning("the tier %s is not %s until it is well: %s", self.told, what, detail)
+        return reason

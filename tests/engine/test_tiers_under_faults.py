@@ -1,0 +1,360 @@
+"""Engines with real tiers under each fault that these can have: no answer changes, none fails.
+
+Eight concurrent greedy requests, four of them behind one prefix, against an engine without tiers.
+The model is tiny, so engines are told that it computes slowly: else no tier would be worth asking.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted_errors import require_nothing_left
+from tier_benches import BENCHES, HURRIED_S, READS, WRITES, Bench, Trouble, quick_clocks
+
+from pagoda.engine.build import Model, connect
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.prefill_rate import PrefillRate
+from pagoda.request import SamplingParams
+from pagoda.tiers.breaker import NUM_FAILURES, Breaker
+from pagoda.tiers.shelf import Shelf
+
+GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+BLOCK_SIZE, NUM_BLOCKS = 16, 96
+TOKEN_S = 0.05
+"""What a token of a prompt takes to compute, as engines are told."""
+PATIENCE_S = 20.0
+SHARED = "The pagoda has five floors, and "
+PROMPTS = [SHARED + end for end in ("one roof", "two lifts", "a stair", "no lift at all")] + [
+    "a wholly other prompt, which nobody else has",
+    "one that is short",
+    "x" * 49,
+    "y" * 32,
+]
+CASES = [
+    pytest.param(kind, name, marks=[pytest.mark.redis] if kind == "redis" else [])
+    for kind, names in {
+        "disk": (
+            *("input and output errors", "hang", "slow", "torn", "full", "no permission"),
+            *("read-only", "is gone"),
+        ),
+        "redis": (
+            *("refused", "hang", "slow", "reset in mid-body", "full", "no permission"),
+            *("may only read", "dies and comes back"),
+        ),
+        "s3": (
+            *("refused", "hang", "slow", "reset in mid-body", "5xx", "full", "no permission"),
+            "dies and comes back",
+        ),
+    }.items()
+    for name in names
+]
+KINDS = [pytest.param(kind, marks=[pytest.mark.redis] if kind == "redis" else []) for kind in BENCHES]
+
+
+class SlowPrefill(PrefillRate):
+    """Of a machine on which any tier is worth asking."""
+
+    def note(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
+        pass
+
+    def seconds(self, num_tokens: int) -> float:
+        return TOKEN_S * num_tokens
+
+
+class Subject:
+    """An engine with one tier."""
+
+    def __init__(self, bench: Bench | None, llm: LLM) -> None:
+        self.bench = bench
+        self.llm = llm
+        self._mover = llm.engine.transfers._mover  # type: ignore[attr-defined]
+        self.shelf: Shelf = self._mover._places[0].shelf
+        self.loads: Any = llm.engine.transfers.loads  # type: ignore[attr-defined]
+        self.loads._prefill_rate = SlowPrefill()
+
+    def hurry(self, timeout_s: float) -> None:
+        """What a call of the tier may take."""
+        self.shelf.timeout_s = self._mover.timeout_s = timeout_s
+
+    def answers(self) -> list[RequestOutput]:
+        """Of a cache that has nothing."""
+        self.llm.reset_prefix_cache()
+        return answers(self.llm)
+
+    def settle(self) -> None:
+        """Until all that is to be stored is, or was given up."""
+        while self.llm.engine.transfers.has_stores:
+            self.llm.engine.transfers.hand_out(is_idle=False)
+        assert self._mover.wait_until_stored(PATIENCE_S)
+
+    def forget(self) -> None:
+        """The tier has nothing, so all is to be stored anew."""
+        self.bench.forget()
+        self.shelf._known.clear()
+
+    def breaker(self, what: str) -> Breaker:
+        return {READS: self.shelf.reading, WRITES: self.shelf.writing}[what]
+
+    def is_measured(self) -> bool:
+        """It is known what loading takes, without which nothing is loaded."""
+        return self.shelf.rates.bytes_per_s is not None
+
+    def is_well(self) -> bool:
+        return self.shelf.reading.is_closed and self.shelf.writing.is_closed
+
+    def close(self) -> None:
+        self.llm.engine.close()
+
+
+def eventually(is_true: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < until, "it never comes"
+        time.sleep(0.01)
+
+
+def answers(llm: LLM, prompts: list[str] = PROMPTS) -> list[RequestOutput]:
+    outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
+    require_nothing_left(llm.engine, NUM_BLOCKS)
+    return outputs
+
+
+def tokens_of(outputs: list[RequestOutput]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def make(tiny_model: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    key = tmp_path_factory.mktemp("key") / "secret"
+    key.write_text(os.urandom(32).hex())
+    key.chmod(0o600)
+
+    def make(*tiers: str, **options: Any) -> LLM:
+        given = {"num_gpu_blocks_override": NUM_BLOCKS, "block_size": BLOCK_SIZE, **options}
+        wanted = EngineOptions(
+            kv_tier=list(tiers) or None, kv_tier_key_file=str(key) if tiers else None, **given
+        )
+        return LLM.from_engine(connect(tiny_model, wanted))
+
+    logging.getLogger("pagoda").setLevel(logging.CRITICAL + 1)  # faults are meant
+    with quick_clocks():
+        yield make
+    logging.getLogger("pagoda").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def expected(make: Any) -> list[list[int]]:
+    return tokens_of(answers(make()))
+
+
+@pytest.fixture(scope="module")
+def subjects(make: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One of each kind, made when it is first asked for."""
+    made: dict[str, Subject] = {}
+
+    def subject(kind: str) -> Subject:
+        if kind not in made:
+            bench = BENCHES[kind](tmp_path_factory.mktemp(kind))
+            made[kind] = Subject(bench, make(bench.option))
+        return made[kind]
+
+    yield subject
+    for each in made.values():
+        each.close()
+        each.bench.close()
+
+
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many a breaker has borne while it was closed, by its id."""
+    borne: Counter[int] = Counter()
+    one_by_one, failed = threading.Lock(), Breaker.failed
+
+    def count(breaker: Breaker, kind: str = "") -> None:
+        with one_by_one:
+            borne[id(breaker)] += breaker.is_closed
+            failed(breaker, kind)
+
+    monkeypatch.setattr(Breaker, "failed", count)
+    return borne
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_no_fault_changes_an_answer(
+    kind: str,
+    name: str,
+    subjects: Callable[[str], Subject],
+    expected: list[list[int]],
+    failures: Counter[int],
+) -> None:
+    subject = subjects(kind)
+    refill(subject, expected)
+    trouble = subject.bench.troubles[name]
+    failures.clear()
+    trouble.begin(subject.bench)
+    try:
+        if trouble.is_hurried:
+            subject.hurry(HURRIED_S)
+        suffer(subject, trouble, expected)
+        for each in trouble.opens:
+            assert 0 < failures[id(subject.breaker(each))] <= NUM_FAILURES
+    finally:
+        trouble.end(subject.bench)
+        subject.hurry(5.0)
+    if trouble.loses:
+        subject.shelf._known.clear()
+    refill(subject, expected)
+
+
+def suffer(subject: Subject, trouble: Trouble, expected: list[list[int]]) -> None:
+    """Until the breakers that are to open have, and once more."""
+    for _ in range(2 + 2 * NUM_FAILURES):
+        assert tokens_of(subject.answers()) == expected
+        subject.settle()
+        if not any(subject.breaker(each).is_closed for each in trouble.opens):
+            break
+        if WRITES in trouble.opens:
+            subject.forget()
+    assert not any(subject.breaker(each).is_closed for each in trouble.opens)
+    assert tokens_of(subject.answers()) == expected
+
+
+def refill(subject: Subject, expected: list[list[int]]) -> None:
+    """Run until the tier has all blocks, and all come from it."""
+
+    def is_full() -> bool:
+        outputs = subject.answers()
+        assert tokens_of(outputs) == expected
+        subject.settle()
+        return num_cached(outputs) == num_whole(subject.llm, PROMPTS)
+
+    eventually(subject.is_well)
+    eventually(is_full)
+
+
+def num_cached(outputs: list[RequestOutput]) -> list[int]:
+    return [output.num_cached_tokens for output in outputs]
+
+
+def num_whole(llm: LLM, prompts: list[str]) -> list[int]:
+    """Tokens of whole blocks of each, but for the last token, which is always computed."""
+    lengths = [len(llm.get_tokenizer().encode(prompt)) for prompt in prompts]
+    return [min(length // BLOCK_SIZE * BLOCK_SIZE, length - 1) for length in lengths]
+
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shared_prefix_whose_load_fails_is_right_for_all_four(
+    kind: str, subjects: Callable[[str], Subject], expected: list[list[int]]
+) -> None:
+    """In the middle: its first block comes, the others do not."""
+    subject = subjects(kind)
+    refill(subject, expected)
+    num_loaded = subject.loads.num_tokens_loaded
+    name = "torn" if kind == "disk" else "reset in mid-body"
+    subject.bench.troubles[name].begin(subject.bench)
+    try:
+        subject.llm.reset_prefix_cache()
+        outputs = answers(subject.llm, PROMPTS[:4])
+    finally:
+        subject.bench.troubles[name].end(subject.bench)
+    assert tokens_of(outputs) == expected[:4]
+    assert subject.loads.num_tokens_loaded == num_loaded
+    assert sum(num >= BLOCK_SIZE for num in num_cached(outputs)) == 3, "computed once for all"
+
+
+def test_a_restart_with_a_warm_disk_finds_thirty_eight_of_thirty_eight(
+    make: Any, tmp_path: Path
+) -> None:
+    draw = random.Random(5)
+    prompts = [
+        SHARED * (number % 3 == 0) + "".join(draw.choices("abcdefgh ", k=draw.randint(30, 80)))
+        for number in range(38)
+    ]
+    tier = f"disk:{tmp_path / 'tier'},size=64MiB,timeout=5"
+    right = tokens_of(answers(make(), prompts))
+    first = Subject(None, make(tier))
+    assert tokens_of(answers(first.llm, prompts)) == right
+    first.settle()
+    first.close()
+    second = Subject(None, make(tier))
+    eventually(second.is_measured)
+    outputs = answers(second.llm, prompts)
+    second.close()
+    assert tokens_of(outputs) == right
+    assert num_cached(outputs) == num_whole(second.llm, prompts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tier_that_is_dead_at_the_start_is_used_once_it_is_there(
+    kind: str, make: Any, expected: list[list[int]], tmp_path: Path
+) -> None:
+    bench = BENCHES[kind](tmp_path)
+    dead = bench.troubles["no permission" if kind == "disk" else "refused"]
+    dead.begin(bench)
+    subject = Subject(bench, make(bench.option))
+    eventually(lambda: not subject.shelf.reading.is_closed)
+    assert tokens_of(subject.answers()) == expected
+    dead.end(bench)
+    refill(subject, expected)
+    subject.close()
+    bench.close()
+
+
+def test_two_hundred_aborts_leave_nothing(make: Any, tmp_path: Path) -> None:
+    """In the queue, while a prefix is asked for or loaded, in the middle of a prompt and of an
+    answer; of a disk that hangs now and then."""
+    bench = BENCHES["disk"](tmp_path)
+    subject = Subject(bench, make(bench.option, max_num_seqs=3, max_num_batched_tokens=24))
+    engine, draw, aborted = subject.llm.engine, random.Random(3), Counter[str]()
+    long = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    prompts = [prompt + "z" * 20 for prompt in PROMPTS]
+    for prompt in prompts[::2]:
+        subject.llm.generate([prompt], GREEDY, use_tqdm=False)
+    subject.settle()
+    eventually(subject.is_measured)
+    for number in range(25):
+        hangs = bench.troubles["hang"] if number % 5 == 4 else None
+        if hangs is not None:
+            hangs.begin(bench)
+        subject.llm.reset_prefix_cache()
+        for each, prompt in enumerate(prompts):
+            engine.add(engine.intake.request(str(each), prompt, long))
+        for _ in range(draw.randint(0, 24)):
+            engine.advance()
+        sequences = {each.request.request_id: each for each in engine._roster.unfinished()}
+        for each in sorted(sequences, key=lambda _: draw.random()):
+            aborted[state_of(sequences[each])] += 1
+            engine.abort(each)
+            if draw.random() < 0.3:
+                engine.advance()
+        engine.news.clear()
+        assert subject.loads.num_under_way == 0
+        require_nothing_left(engine, NUM_BLOCKS)
+        if hangs is not None:
+            hangs.end(bench)
+            eventually(subject.is_well)
+    subject.close()
+    bench.close()
+    assert aborted.total() == 200
+    assert min(aborted[state] for state in ("queued", "loading", "prompt", "answer")) >= 5, aborted
+
+
+def state_of(sequence: Any) -> str:
+    load = sequence.awaited_load
+    if load is not None and not load.is_done:
+        return "loading"
+    if sequence.num_computed_tokens == 0:
+        return "queued"
+    return "answer" if sequence.output_token_ids else "prompt"

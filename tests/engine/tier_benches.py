@@ -1,0 +1,250 @@
+"""Real tiers of engines, each with the faults that its store can have."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from pagoda.tiers import disk_folder
+from pagoda.tiers.disk_folder import DiskFolder
+from tiers.faults import WELL, Fault, Line
+from tiers.stores import BUCKET, KEYS, RedisServer, S3Server
+
+HURRIED_S = 0.15
+"""What a call of a tier may take that hangs."""
+READS, WRITES = "reads", "writes"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that happens to a store, and how it ends."""
+
+    opens: frozenset[str]
+    """Whose breaker opens: that of `READS`, of `WRITES`, of both, or of none."""
+    begin: Callable[[Any], None]
+    end: Callable[[Any], None]
+    is_hurried: bool = False
+    """Calls hang, and are given little time."""
+    loses: bool = False
+    """What was stored is gone afterwards."""
+
+
+class Bench(Protocol):
+    """A store that is well or not."""
+
+    option: str
+    """As `kv_tier` names it."""
+    troubles: dict[str, Trouble]
+
+    def forget(self) -> None:
+        """Lose all frames, whether it is well or not."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def trouble(opens: str, begin: Callable[[Any], None], end: Callable[[Any], None], **more: bool):
+    return Trouble(frozenset(opens.split()), begin, end, **more)
+
+
+def on_the_line(opens: str, **fault: Any) -> Trouble:
+    is_hurried = not opens or "hangs" in fault
+    return trouble(
+        opens,
+        lambda bench: bench.line.set(Fault(**fault)),
+        lambda bench: bench.line.set(WELL),
+        is_hurried=is_hurried,
+    )
+
+
+LINE_TROUBLES = {
+    "refused": on_the_line("reads writes", refuses=True),
+    "hang": on_the_line("reads writes", hangs=True),
+    "slow": on_the_line("", bytes_per_s=30_000.0),
+    "reset in mid-body": on_the_line("reads", resets_after=1500),
+}
+
+
+class RedisBench:
+    """redis-server behind a line."""
+
+    troubles = {
+        **LINE_TROUBLES,
+        "full": trouble(
+            "writes",
+            lambda bench: bench.server.ask("CONFIG", "SET", "maxmemory", 1),
+            lambda bench: bench.server.ask("CONFIG", "SET", "maxmemory", 0),
+        ),
+        "no permission": trouble(
+            "reads writes",
+            lambda bench: bench.server.ask("ACL", "SETUSER", "default", "nopass", "-@all"),
+            lambda bench: bench.server.ask("ACL", "SETUSER", "default", "nopass", "+@all"),
+        ),
+        "may only read": trouble(
+            "writes",
+            lambda bench: bench.server.ask("ACL", "SETUSER", "default", "nopass", "-@write"),
+            lambda bench: bench.server.ask("ACL", "SETUSER", "default", "nopass", "+@all"),
+        ),
+        "dies and comes back": trouble(
+            "reads writes",
+            lambda bench: bench.die(),
+            lambda bench: bench.come_back(),
+            loses=True,
+        ),
+    }
+
+    def __init__(self, folder: Path) -> None:
+        self.server = RedisServer(folder)
+        self.line = Line(self.server.port)
+        self.option = f"redis://127.0.0.1:{self.line.port},store=always,timeout=5"
+
+        self._is_alive = True
+
+    def die(self) -> None:
+        self.server.kill()
+        self._is_alive = False
+
+    def come_back(self) -> None:
+        self.server.start()
+        self._is_alive = True
+
+    def forget(self) -> None:
+        if self._is_alive:
+            self.server.ask("FLUSHALL")
+
+    def close(self) -> None:
+        self.line.close()
+        self.server.kill()
+
+
+class S3Bench:
+    """moto's S3 behind a line."""
+
+    troubles = {
+        **LINE_TROUBLES,
+        "5xx": on_the_line("reads writes", status="503 SlowDown"),
+        "full": on_the_line("reads writes", status="507 InsufficientStorage"),
+        "no permission": on_the_line("reads writes", status="403 AccessDenied"),
+        "dies and comes back": trouble(
+            "reads writes",
+            lambda bench: bench.line.set(Fault(refuses=True)),
+            lambda bench: (bench.server.make_well(), bench.line.set(WELL)),
+            loses=True,
+        ),
+    }
+
+    def __init__(self, folder: Path) -> None:
+        self.server = S3Server()
+        self.line = Line(self.server.port)
+        self.option = (
+            f"s3://{BUCKET}/frames,endpoint=http://127.0.0.1:{self.line.port},"
+            "store=always,timeout=5,compression=none"
+        )
+
+    def forget(self) -> None:
+        self.server.make_well()
+
+    def close(self) -> None:
+        self.line.close()
+        self.server.stop()
+
+
+class DiskBench:
+    """A folder, and what reads and writes its files, which can be made to fail."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "tier"
+        self.option = f"disk:{self.folder},size=64MiB,timeout=5"
+        self._reading = self._writing = lambda: None
+        self._cuts = False
+        self._patch = pytest.MonkeyPatch()
+        self._released = threading.Event()
+        read, write = disk_folder._read, DiskFolder._write
+
+        def read_badly(*args: Any) -> bytes:
+            self._reading()
+            content = read(*args)
+            return content[: len(content) // 2] if self._cuts else content
+
+        def write_badly(*args: Any) -> None:
+            self._writing()
+            write(*args)
+
+        self._patch.setattr(disk_folder, "_read", read_badly)
+        self._patch.setattr(DiskFolder, "_write", write_badly)
+
+    @property
+    def troubles(self) -> dict[str, Trouble]:
+        return {
+            "input and output errors": self._failing("reads writes", OSError(5, "I/O error")),
+            "hang": self._doing("reads writes", self._hang, is_hurried=True),
+            "slow": self._doing("", lambda: time.sleep(0.03), is_hurried=True),
+            "torn": trouble("", lambda bench: bench._cut(True), lambda bench: bench._cut(False)),
+            "full": self._failing("writes", OSError(28, "No space left on device"), reads=False),
+            "no permission": self._failing("reads writes", PermissionError(13, "no permission")),
+            "read-only": self._failing("writes", OSError(30, "read-only"), reads=False),
+            "is gone": trouble(
+                "", lambda bench: bench.forget(), lambda bench: None, loses=True
+            ),
+        }  # fmt: skip
+
+    def forget(self) -> None:
+        shutil.rmtree(self.folder / "frames", ignore_errors=True)
+        (self.folder / "frames").mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        self._patch.undo()
+        self._released.set()
+
+    def _hang(self) -> None:
+        self._released.wait(30)
+
+    def _cut(self, cuts: bool) -> None:
+        self._cuts = cuts
+
+    def _set(self, reading: Callable[[], None], writing: Callable[[], None]) -> None:
+        self._released.set()
+        self._released = threading.Event()
+        self._reading, self._writing = reading, writing
+
+    def _doing(self, opens: str, act: Callable[[], None], **more: bool) -> Trouble:
+        return trouble(
+            opens,
+            lambda bench: bench._set(act, act),
+            lambda bench: bench._set(lambda: None, lambda: None),
+            **more,
+        )
+
+    def _failing(self, opens: str, error: OSError, *, reads: bool = True) -> Trouble:
+        def fail() -> None:
+            raise error
+
+        return trouble(
+            opens,
+            lambda bench: bench._set(fail if reads else lambda: None, fail),
+            lambda bench: bench._set(lambda: None, lambda: None),
+        )
+
+
+BENCHES = {"disk": DiskBench, "redis": RedisBench, "s3": S3Bench}
+
+
+@contextmanager
+def quick_clocks() -> Iterator[None]:
+    """Tiers that failed are tried again after hundredths of a second in place of seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pagoda.tiers.prober._TICK_S", 0.02)
+        patch.setattr("pagoda.tiers.prober._UNUSED_S", 0.5)
+        patch.setattr("pagoda.tiers.breaker.FIRST_WAIT_S", 0.05)
+        patch.setattr("pagoda.tiers.breaker.LONGEST_WAIT_S", 0.2)
+        for name, value in KEYS.items():
+            patch.setenv(name, value)
+        yield

@@ -1,0 +1,354 @@
+"""A shelf and the mover: whatever a tier does, a miss is the worst that comes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from fake_tier import FAULTS, FakeTier, ManualWorkers, formats
+
+from pagoda.tiers.mover import TierMover
+from pagoda.tiers.names import BlockName
+from pagoda.tiers.prober import Prober
+from pagoda.tiers.segment import Segment, behind, leading
+from pagoda.tiers.shelf import Payloads, Shelf
+
+BLOCK_BYTES = 64
+SECRET = b"s" * 32
+
+
+def rows_of(count: int, *, groups: int = 1, first: int = 0) -> list[list[BlockName]]:
+    return [
+        [BlockName(number.to_bytes(32, "big"), group) for group in range(groups)]
+        for number in range(first, first + count)
+    ]
+
+
+def payload_of(name: BlockName) -> bytes:
+    return (name.block_hash[-8:] + bytes([name.group])) * (BLOCK_BYTES // 9) + b"x"
+
+
+def shelf_of(tier: FakeTier, *, stores_all: bool = True, block_bytes: int = BLOCK_BYTES) -> Shelf:
+    form = formats(block_bytes, secret=SECRET if tier.is_shared else None)
+    return Shelf(tier, form, timeout_s=0.5, stores_all=stores_all)
+
+
+def stock(shelf: Shelf, rows: list[list[BlockName]], tenant: str = "") -> None:
+    shelf.store(tenant, [(name, payload_of(name)) for row in rows for name in row])
+
+
+def load_all(shelf: Shelf, rows: list[list[BlockName]], tenant: str = "") -> tuple[int, str | None]:
+    """How many rows came, all of them right, and why no more."""
+    taken: list[Payloads] = []
+
+    def take(payloads: Payloads) -> bool:
+        taken.append(payloads)
+        return True
+
+    ending = shelf.load(tenant, rows, take)
+    for row, payloads in zip(rows, taken, strict=False):
+        assert [bytes(each) for each in payloads] == list(map(payload_of, row))
+    return len(taken), ending
+
+
+def eventually(is_true: Callable[[], bool], within_s: float = 10.0) -> None:
+    until = time.monotonic() + within_s
+    while not is_true():
+        assert time.monotonic() < until, "it never comes"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_what_is_stored_is_found_and_loaded_row_by_row(is_shared: bool) -> None:
+    tier = FakeTier(is_shared=is_shared)
+    shelf, rows = shelf_of(tier), rows_of(80, groups=2)
+    assert shelf.find("a", rows) == 0
+    stock(shelf, rows[:70], "a")
+    assert shelf.find("a", rows) == 70
+    assert load_all(shelf, rows[:70], "a") == (70, None)
+    assert load_all(shelf, rows, "a") == (70, "missing")
+    assert shelf.find("a", rows[70:]) == 0
+    if is_shared:
+        assert shelf.find("b", rows) == 0
+        assert max(number for call, number in tier.calls if call == "holds") == 140
+        assert tier.calls[0][1] < 40, "a shared tier is asked for some rows of many"
+    counts = shelf.stats().counts
+    assert (counts.frames_stored, counts.rejected["missing"]) == (140, 1)
+
+
+def test_a_row_is_there_only_where_all_of_its_groups_are() -> None:
+    tier = FakeTier()
+    shelf, rows = shelf_of(tier), rows_of(4, groups=2)
+    stock(shelf, rows)
+    del tier.frames[formats(BLOCK_BYTES).of("").name(rows[2][1])]
+    assert shelf.find("", rows) == 2
+    assert load_all(shelf, rows) == (2, "missing")
+    assert shelf.wants(rows[2][1], reused=False), "it is known to be gone"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_a_tier_does_nothing_is_raised_and_nothing_wrong_is_given(fault: str) -> None:
+    tier = FakeTier()
+    shelf, rows = shelf_of(tier), rows_of(4)
+    stock(shelf, rows)
+    tier.fault = fault
+    num_rows, ending = load_all(shelf, rows)
+    expected = {"wrong": "checksum", "half": "unreachable", "error": "unreachable"}
+    assert ending == expected.get(fault, "error" if fault == "panic" else fault)
+    assert num_rows == (2 if fault == "half" else 0)
+    if fault in ("wrong", "torn"):
+        assert len(tier.frames) == 3, "a bad frame goes"
+    shelf.store("", [(rows_of(1, first=9)[0][0], bytes(BLOCK_BYTES))])
+    assert shelf.find("", rows) in (0, 4)
+    tier.fault = None
+    stock(shelf, rows)
+    assert load_all(shelf, rows) == (4, None)
+
+
+def test_a_tier_that_keeps_failing_is_left_alone_and_tried_again() -> None:
+    now = [0.0]
+    tier = FakeTier()
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=1, stores_all=True, clock=lambda: now[0])
+    tier.fault = "error"
+    for _ in range(5):
+        assert shelf.reading.is_closed
+        shelf.find("", rows_of(1))
+    assert not shelf.reading.is_closed
+    assert shelf.wants(rows_of(1)[0][0], reused=False), "storing did not fail"
+    tier.fault, now[0] = None, 20.0
+    shelf.probe()
+    assert shelf.reading.is_closed
+    assert not tier.frames, "a probe leaves nothing"
+
+
+def test_a_tier_that_answers_questions_and_breaks_off_frames_is_left_alone() -> None:
+    tier = FakeTier()
+    shelf, rows = shelf_of(tier), rows_of(4)
+    stock(shelf, rows)
+    tier.fault = "half"
+    num_loads = 0
+    while shelf.stats().is_open:
+        assert num_loads < 5
+        assert shelf.find("", rows) == 4
+        assert load_all(shelf, rows) == (2, "unreachable")
+        num_loads += 1
+    assert num_loads == 5
+
+
+def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
+    """Where it breaks off frames as well, its answers to questions do not make it well."""
+    tier = FakeTier()
+    now = 0.0
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=lambda: now)
+    rows = rows_of(4)
+    stock(shelf, rows)
+    tier.fault = "half"
+    tier.store = tier.refuse
+    for _ in range(5):
+        load_all(shelf, rows)
+    assert not shelf.stats().is_open
+    for now in range(1, 60):
+        if shelf.reading.allows():
+            assert not shelf.probe()
+            assert not shelf.stats().is_open
+    tier.fault = None
+    now += 10
+    assert shelf.reading.allows()
+    assert shelf.probe()
+    assert shelf.stats().is_open
+    shelf.probe()
+    assert load_all(shelf, rows) == (4, None)
+
+
+def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
+    """As one whose rates were bad once, so that a gate lets nothing through."""
+    now = 0.0
+    shelf = Shelf(
+        FakeTier(), formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=lambda: now
+    )
+    prober, rows = Prober(shelf, clock=lambda: now), rows_of(4)
+    assert prober._is_due()
+    shelf.probe()
+    stock(shelf, rows)
+    for now in (10.0, 20.0, 29.0):
+        shelf.find("", rows)
+        assert not prober._is_due()
+    now = 31.0
+    shelf.find("", rows)
+    assert prober._is_due()
+    load_all(shelf, rows)
+    assert not prober._is_due()
+
+
+def test_stores_are_what_is_new_or_what_was_found_again() -> None:
+    [[name]] = rows_of(1)
+    shelf = shelf_of(FakeTier(), stores_all=False)
+    assert not shelf.wants(name, reused=False)
+    assert shelf.wants(name, reused=True)
+    stock(shelf, [[name]])
+    assert not shelf.wants(name, reused=True)
+
+
+class Manual:
+    """A mover over fake tiers, whose threads work when they are told to."""
+
+    def __init__(self, *tiers: FakeTier, waiting: int = 2**20) -> None:
+        self.workers: list[ManualWorkers] = []
+        self.shelves = [shelf_of(tier) for tier in tiers]
+
+        def new_workers(name: str, num_threads: int) -> ManualWorkers:
+            self.workers.append(ManualWorkers(name, num_threads))
+            return self.workers[-1]
+
+        self.mover = TierMover(
+            self.shelves, BLOCK_BYTES,
+            waiting_bytes=waiting, new_workers=new_workers, probes=False,
+        )  # fmt: skip
+
+    def work(self) -> None:
+        while any(each.tasks for each in self.workers):
+            for each in self.workers:
+                each.work(1)
+
+
+def test_shelves_are_asked_in_order_and_loaded_from_at_once() -> None:
+    manual = Manual(FakeTier("near"), FakeTier("far"))
+    rows = rows_of(10)
+    stock(manual.shelves[0], rows[:4])
+    stock(manual.shelves[1], rows[2:9])
+    look_up = manual.mover.look_up("", rows, 1.0)
+    assert not look_up.is_done
+    manual.work()
+    assert [(each.shelf, each.num_rows) for each in look_up.segments] == [(0, 4), (1, 5)]
+    load = manual.mover.load("", rows, look_up.segments)
+    manual.workers[2].work(1)  # the far one is first
+    assert load.take(100) == []
+    manual.work()
+    taken = load.take(3) + load.take(100)
+    assert [bytes(payload) for (payload,) in taken] == [payload_of(row[0]) for row in rows[:9]]
+    assert load.is_done
+    assert load.ending is None
+
+
+def test_where_a_part_stops_short_the_load_ends() -> None:
+    near, far = FakeTier("near"), FakeTier("far")
+    manual = Manual(near, far)
+    rows = rows_of(10)
+    stock(manual.shelves[0], rows[:4])
+    stock(manual.shelves[1], rows[4:])
+    look_up = manual.mover.look_up("", rows, 1.0)
+    manual.work()
+    near.fault = "half"
+    load = manual.mover.load("", rows, look_up.segments)
+    manual.work()
+    assert len(load.take(100)) == 2
+    assert load.is_done
+    assert load.ending == "unreachable"
+
+
+def test_what_comes_late_is_dropped_with_its_load() -> None:
+    manual = Manual(FakeTier())
+    rows = rows_of(3)
+    stock(manual.shelves[0], rows)
+    look_up = manual.mover.look_up("", rows, 1.0)
+    manual.work()
+    load = manual.mover.load("", rows, look_up.segments)
+    load.abandon()
+    assert load.is_done
+    manual.work()
+    assert load.take(100) == []
+
+
+def test_a_long_load_comes_in_batches_that_wait_to_be_taken(monkeypatch) -> None:
+    monkeypatch.setattr("pagoda.tiers.load.BATCH_BYTES", 4 * BLOCK_BYTES)
+    monkeypatch.setattr("pagoda.tiers.load._WAITING_BYTES", 6 * BLOCK_BYTES)
+    tier = FakeTier()
+    manual = Manual(tier)
+    rows = rows_of(30)
+    stock(manual.shelves[0], rows)
+    load = manual.mover.load("", rows, [Segment(0, 30, None)])
+    manual.work()
+    assert [number for call, number in tier.calls if call == "load"] == [4, 4]
+    taken = []
+    while not load.is_done:
+        taken += load.take(5)
+        manual.work()
+    assert len(taken) == 30
+
+
+def test_stores_wait_in_bounded_bytes_and_go_out_many_at_once() -> None:
+    tier = FakeTier()
+    manual = Manual(tier, waiting=4 * BLOCK_BYTES)
+    mover, names = manual.mover, [row[0] for row in rows_of(6)]
+    stored = [mover.store("", name, payload_of(name), reused=False) for name in names]
+    assert stored == [True] * 4 + [False] * 2
+    assert not mover.wants(names[0], reused=False), "it is being given it"
+    assert mover.num_free_bytes == 0
+    manual.work()
+    assert [number for call, number in tier.calls if call == "store"] == [4]
+    assert mover.num_free_bytes == 4 * BLOCK_BYTES
+    assert not mover.wants(names[0], reused=False)
+    assert mover.wants(names[5], reused=False)
+    assert mover.stats()[0].counts.frames_dropped == 2
+
+
+def test_segments_are_cut() -> None:
+    segments = [Segment(0, 4, 2.0), Segment(1, 6, None)]
+    assert leading(segments, 6) == (Segment(0, 4, 2.0), Segment(1, 2, None))
+    assert leading(segments, 2) == (Segment(0, 2, 1.0),)
+    assert leading(segments, 0) == ()
+    assert behind(segments, 3) == (Segment(0, 1, 0.5), Segment(1, 6, None))
+    assert behind(segments, 4) == (Segment(1, 6, None),)
+    assert behind(segments, 10) == ()
+
+
+def test_a_tier_that_hangs_holds_up_nobody_else() -> None:
+    """With threads: calls return at once, a near tier that hangs is soon not asked any more."""
+    hanging, well = FakeTier("hanging"), FakeTier("well")
+    shelves = [shelf_of(hanging), shelf_of(well)]
+    shelves[0].timeout_s = 0.01
+    rows = rows_of(3)
+    for shelf in shelves:
+        stock(shelf, rows)
+    hanging.fault = "hang"
+    mover = TierMover(shelves, BLOCK_BYTES, probes=False)
+    began = time.monotonic()
+    for _ in range(8):
+        assert not mover.look_up("", rows, 1.0).is_done
+    for number in range(20):
+        name = rows_of(1, first=100 + number)[0][0]
+        assert mover.store("", name, payload_of(name), reused=False)
+    assert time.monotonic() - began < 1.0
+    time.sleep(0.05)
+    look_up = mover.look_up("", rows, 1.0)
+    eventually(lambda: look_up.is_done)
+    assert [each.shelf for each in look_up.segments] == [1]
+    load = mover.load("", rows, look_up.segments)
+    taken: list[Payloads] = []
+    while not load.is_done:
+        mover.wait(0.1)
+        taken += load.take(10)
+    assert len(taken) == 3
+    eventually(lambda: len(well.frames) == 23)
+    hanging.released.set()
+    mover.close(5.0)
+    assert hanging.is_closed
+    assert well.is_closed
+
+
+def test_a_tier_is_probed_at_once_and_found_well_again(monkeypatch) -> None:
+    monkeypatch.setattr("pagoda.tiers.prober._TICK_S", 0.001)
+    monkeypatch.setattr("pagoda.tiers.breaker.FIRST_WAIT_S", 0.001)
+    tier = FakeTier()
+    tier.fault = "error"
+    shelf = shelf_of(tier)
+    mover = TierMover([shelf], BLOCK_BYTES)
+    for _ in range(5):
+        shelf.find("", rows_of(1))
+    assert not mover.would_ask(1.0)
+    tier.fault = None
+    eventually(lambda: mover.would_ask(1.0))
+    eventually(lambda: shelf.rates.bytes_per_s is not None)
+    assert mover.stats()[0].usage is not None
+    mover.close(1.0)
