@@ -112,4 +112,4 @@ def formats(block_bytes: int, *, secret: bytes | None = None) -> FrameFormats:
         seal: Seal = Checksum() if secret is None else TenantSeal(secret, tenant)
         return FrameFormat(b"n" * 32, block_bytes, seal)
 
-    return FrameFormats(block_bytes, make)
+    return FrameFormats(make)

@@ -125,9 +125,11 @@ class AsyncEngine:
         self._thread.start()
 
     async def shutdown(self) -> None:
-        """End every request that is left and wait for the engine's thread to finish."""
+        """End every request that is left and wait for the engine's thread to finish; what is on
+        its way to tiers is stored, for some seconds at most."""
         self._intake_threads.close()
         await asyncio.to_thread(self._thread.stop)
+        await asyncio.to_thread(self.engine.close)
 
     def stats(self) -> EngineStats:
         """As of the last step."""

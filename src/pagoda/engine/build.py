@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pagoda.cache import CacheManager
 from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
+from pagoda.cache.formats import PLAIN_BITS
 from pagoda.cache.quota import Quota, require_quotas
 from pagoda.cache.retention import require_length
 from pagoda.cache.spec import CacheSpec
+from pagoda.cache.watcher import CacheWatcher
 from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
@@ -22,7 +24,11 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.retention_rules import RetentionRules
+from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
+from pagoda.engine.transfers.facts import namespace_of
+from pagoda.engine.transfers.shelves import shelves_of
+from pagoda.engine.transfers.wiring import TierWiring
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -56,6 +62,8 @@ class Model:
     """Its weights, on their device."""
     held: HeldWeights
     """What these take there, and in which types."""
+    files: ModelFiles | None = None
+    """Where it came from; None: weights alone were given."""
     other_names: tuple[str, ...] = ()
     """By which clients may ask for it as well."""
 
@@ -102,6 +110,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
         max_model_len=max_model_len,
         loaded=loaded,
         held=held,
+        files=replace(files),  # what was read and mapped of them does not stay in memory
         other_names=tuple(others),
     )
 
@@ -149,12 +158,14 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     given = parse_quotas(options.tenant_quotas)
     quotas = quotas_of(given, sized.capacity)
     running = sized.start()
-    num_blocks, lives = sized.capacity.num_blocks, BlockLives()
+    tiers = _tiers(model, options, sized.capacity.spec, running)
+    num_blocks, lives, watch = sized.capacity.num_blocks, BlockLives(), StepWatch()
     misses = MissExplainer(num_blocks, options.block_size)
     # Shadows know no quotas: beside a cache that has some they would be no other size of it.
     curve = None
     if not quotas:
         curve = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
+    watching: list[CacheWatcher] = [misses, lives] if curve is None else [misses, curve, lives]
     cache = CacheManager(
         num_blocks,
         options.block_size,
@@ -164,8 +175,12 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         windows=sized.capacity.spec.windows,
         under_way_tokens=sized.capacity.spec.under_way_tokens,
         quotas=quotas,
-        watchers=(misses, lives) if curve is None else (misses, curve, lives),
+        watchers=[*watching, *([] if tiers is None else tiers.watchers)],
     )
+    transfers = None
+    if tiers is not None:
+        args = (cache, running.storage, options.retention, watch.prefill_rate)
+        transfers = tiers.transfers(*args)
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=sized.limits.max_num_batched_tokens,
@@ -175,6 +190,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         retention=options.retention,
         tenant_weights={tenant: each.weight for tenant, each in given.items()},
+        loads=None if transfers is None else transfers.loads,
     )
     intake = Intake(
         model.tokenizer,
@@ -205,8 +221,30 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         misses=misses,
         curve=curve,
         block_lives=lives,
+        watch=watch,
+        transfers=transfers,
     )
     return engine, running
+
+
+def _tiers(
+    model: Model, options: EngineOptions, spec: CacheSpec, running: Running
+) -> TierWiring | None:
+    """What options ask for, if anything. Raises `InvalidOptionError` as `shelves_of` does."""
+    if not options.kv_tiers:
+        return None
+    codecs = running.storage.namespace
+    args = (model.spec, model.held, options.activation_dtype, spec, codecs, running.numerics())
+    formats = {layer.dtype for layer in spec.layers}
+    shelves = shelves_of(
+        options.kv_tiers,
+        namespace_of(model.files, *args),
+        spec.block_bytes,
+        PLAIN_BITS[formats.pop()] // 8 if len(formats) == 1 and formats <= PLAIN_BITS.keys() else 1,
+        key_file=options.kv_tier_key_file,
+        is_on_cpu=model.backend.policy.kind == "CPU",
+    )
+    return TierWiring(shelves, spec) if shelves else None
 
 
 def quotas_of(given: Mapping[str, TenantQuota], capacity: Capacity[CacheSpec]) -> dict[str, Quota]:

@@ -182,6 +182,11 @@ class Engine:
             self.transfers.hand_out(is_idle=launched is due is None)
             self.watch.end()
 
+    def close(self) -> None:
+        """Store what is to be stored, for some seconds at most, and give tiers up. Nothing may be
+        asked of the engine afterwards."""
+        self.transfers.close()
+
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
         self._runner.require_device()

@@ -176,6 +176,11 @@ class LLM:
         """Forget everything that could be shared; running requests keep what they hold."""
         self._steps.between(self.engine.reset_prefix_cache)
 
+    def close(self) -> None:
+        """Store what is on its way to tiers, for some seconds at most, and give them up. Nothing may
+        be asked afterwards. Needed with tiers alone."""
+        self._steps.between(self.engine.close)
+
     # ---- inside ------------------------------------------------------------------------------
 
     def _answer(

@@ -16,10 +16,18 @@ from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
+from pagoda.tiers.kinds import is_shared, parse_tier
+from pagoda.tiers.tier import Tier
+from pagoda.tiers.tier_option import TierOption
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 _OWN_SCHEME = "; what a checkpoint is quantised by is found in its files: leave the option out"
+
+_NEEDS_KEY = (
+    "is shared with others, so what lies there is encrypted: `pagoda tiers new-key FILE` makes a "
+    "key, and kv_tier_key_file names it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,15 @@ class EngineOptions:
     """Where the draws of requests without a seed of their own start."""
     threads: int | None = None
     """Threads that compute; None: one for each core that this process may use."""
+    kv_tier: str | Tier | Sequence[str | Tier] | None = None
+    """Where blocks are kept beside the pool, the nearest first: like disk:PATH,size=20GiB,
+    redis://host:6379/0, s3://bucket/prefix, or a `Tier` of one's own."""
+    kv_tier_key_file: str | None = None
+    """A file with the secret that frames on shared tiers, redis and s3, are sealed with."""
+    kv_offloading_size: float | None = None
+    """GiB of main memory that blocks of a GPU are kept in; None: none."""
+    kv_offloading_backend: str = "native"
+    """What keeps them there: Pagoda itself."""
     enforce_eager: bool = False
     """No CUDA graphs: a GPU is given each kernel of a step anew."""
     cudagraph_capture_sizes: Sequence[int] | None = None
@@ -118,6 +135,17 @@ class EngineOptions:
         return CacheSize(
             self.num_gpu_blocks_override, self.kv_cache_memory_bytes, self.gpu_memory_utilization
         )
+
+    @property
+    def kv_tiers(self) -> tuple[TierOption | Tier, ...]:
+        """The tiers, read; what `kv_offloading_size` asks for comes first."""
+        given = [self.kv_tier] if isinstance(self.kv_tier, str) else self.kv_tier or ()
+        several = given if isinstance(given, Sequence) else [given]
+        tiers = [parse_tier(each) if isinstance(each, str) else each for each in several]
+        if self.kv_offloading_size is not None:
+            size_bytes = round(self.kv_offloading_size * 2**30)
+            tiers.insert(0, parse_tier(f"host:size={size_bytes}"))
+        return tuple(tiers)
 
     @property
     def retention(self) -> AttentionWindow:
@@ -160,11 +188,34 @@ class EngineOptions:
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidOptionError(name, getattr(self, name), "must be a string")
         _require_names("served_model_name", self.served_model_name)
+        self._require_tiers()
+
+    def _require_tiers(self) -> None:
+        if self.kv_offloading_size is not None:
+            _require_positive("kv_offloading_size", self.kv_offloading_size)
+        _require_one_of("kv_offloading_backend", self.kv_offloading_backend, ("native",))
+        if not isinstance(self.kv_tier_key_file, str | None):
+            raise InvalidOptionError("kv_tier_key_file", self.kv_tier_key_file, "must be a path")
+        for tier in self.kv_tiers:
+            of_option = isinstance(tier, TierOption)
+            if not of_option and not isinstance(tier, Tier):
+                raise InvalidOptionError("kv_tier", tier, "must be a string or a Tier")
+            shared = is_shared(tier) if isinstance(tier, TierOption) else tier.is_shared
+            if shared and self.kv_tier_key_file is None:
+                raise InvalidOptionError("kv_tier", str(tier), _NEEDS_KEY)
+        if self.kv_tiers and not self.enable_prefix_caching:
+            limit = "has nothing to keep without prefix caching"
+            raise InvalidOptionError("kv_tier", str(self.kv_tiers[0]), limit)
 
 
 def _require_whole(name: str, value: object, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InvalidOptionError(name, value, f"must be a whole number of at least {low}")
+
+
+def _require_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 2**20:
+        raise InvalidOptionError(name, value, "must be a number of GiB above 0")
 
 
 def _require_numbers(name: str, value: object, low: int) -> None:

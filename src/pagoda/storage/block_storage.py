@@ -69,7 +69,9 @@ class BlockStorage(ABC):
         """A copy of a block's content over all layers, `spec.block_bytes` bytes."""
         return torch.cat([content[block_id] for content in self._contents]).cpu().numpy()
 
-    def import_block(self, block_id: int, data: NDArray[np.uint8] | bytes | memoryview) -> None:
+    def import_block(
+        self, block_id: int, data: NDArray[np.uint8] | bytes | bytearray | memoryview
+    ) -> None:
         """Overwrite a block with what `export_block` gave.
 
         Raises InvalidOptionError if `data` is not exactly a block's bytes long.

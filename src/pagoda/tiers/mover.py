@@ -64,15 +64,16 @@ class TierMover:
         self._arrived = threading.Event()
         self._room = Room(waiting_bytes)
         self._places = [self._place(shelf, new_workers, probes) for shelf in shelves]
+        self._is_closed = False
         self._num_hung = [0] * len(shelves)
         self.stores_all = any(shelf.stores_all for shelf in shelves)
         """Some shelf takes blocks that nobody has found yet."""
         self.timeout_s = max((shelf.timeout_s for shelf in shelves), default=0.0)
         """What a single call of any tier may take."""
 
-    def kind_of(self, number: int) -> str:
-        """What metrics call the tier of a shelf."""
-        return self._places[number].shelf.tier.kind
+    def name_of(self, number: int) -> str:
+        """What metrics call a shelf."""
+        return self._places[number].shelf.name
 
     def would_ask(self, timeout_s: float) -> bool:
         """Some shelf is up whose answer alone takes no longer; see `look_up`."""
@@ -129,9 +130,17 @@ class TierMover:
         """Of each shelf, as of now. Any thread may ask."""
         return tuple(place.shelf.stats() for place in self._places)
 
+    def wait_until_stored(self, timeout_s: float) -> bool:
+        """Nothing waits to be stored any more; False: after so many seconds something still does."""
+        return self._room.wait_until_empty(timeout_s)
+
     def close(self, timeout_s: float) -> None:
-        """Store what waits to be, for so many seconds at most, and give all tiers up."""
-        self._room.wait_until_empty(timeout_s)
+        """Store what waits to be, for so many seconds at most, and give all tiers up; no effect
+        when closed already."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.wait_until_stored(timeout_s)
         for place in self._places:
             place.prober.close()
             place.readers.close()
@@ -139,7 +148,7 @@ class TierMover:
             place.shelf.tier.close()
 
     def _place(self, shelf: Shelf, new_workers: NewWorkers, probes: bool) -> _Place:
-        name = f"pagoda-{shelf.tier.kind}"
+        name = f"pagoda-{shelf.name}"
         readers, writer = new_workers(f"{name}-read", _NUM_READERS), new_workers(f"{name}-store", 1)
         prober = Prober(shelf)
         if probes:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from pagoda.tiers.breaker import NUM_FAILURES
 from pagoda.tiers.shelf import Shelf
 
 _TICK_S = 0.25
@@ -27,7 +28,7 @@ class Prober:
 
     def start(self) -> None:
         """Begin, with a first probe at once."""
-        name = f"pagoda-{self._shelf.tier.kind}-probe"
+        name = f"pagoda-{self._shelf.name}-probe"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def close(self) -> None:
@@ -35,7 +36,9 @@ class Prober:
         self._is_closed.set()
 
     def _run(self) -> None:
-        self._shelf.probe()
+        for _ in range(NUM_FAILURES):  # one that is down is known to be before anybody asks it
+            if self._shelf.probe() or self._is_closed.is_set():
+                break
         while not self._is_closed.wait(_TICK_S):
             if self._is_due():
                 self._shelf.probe()

@@ -49,11 +49,17 @@ class Shelf:
         *,
         timeout_s: float,
         stores_all: bool,
+        told: str | None = None,
+        label: tuple[str, bytes] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`formats`: what its frames look like. `stores_all`: blocks are stored when they are
-        computed, not only once they were found a second time."""
+        computed, not only once they were found a second time. `told`: what the log calls it.
+        `label`: of the namespace, which is kept beside its frames, and under which name."""
         self.tier = tier
+        self.name = tier.kind
+        """As metrics call it."""
+        self.told = told or tier.kind
         self.timeout_s = timeout_s
         self.stores_all = stores_all
         self.rates = Rates()
@@ -62,6 +68,7 @@ class Shelf:
         self.used_at = -float("inf")
         """When its tier did something last."""
         self._formats = formats
+        self._label = label
         self._clock = clock
         self._tally = Tally()
         self._usage: TierUsage | None = None
@@ -85,7 +92,7 @@ class Shelf:
     def stats(self) -> ShelfStats:
         """As of now."""
         return ShelfStats(
-            kind=self.tier.kind,
+            name=self.name,
             is_open=self.reading.is_closed,
             takes_stores=self.writing.is_closed,
             round_trip_s=self.rates.round_trip_s,
@@ -160,7 +167,8 @@ class Shelf:
                 if not is_held
             ]
             if frames:
-                self.tier.store(frames, self.timeout_s)
+                self.tier.store(self._labelled(frames), self.timeout_s)
+                self._label = None
         except Exception as error:
             self._fail(self.writing, error)
             return
@@ -176,20 +184,28 @@ class Shelf:
         own = [form.name(name) for name in names]
         self._try(self.writing, lambda: self.tier.remove(own, self.timeout_s))
 
-    def probe(self) -> None:
-        """Store, load and remove a frame of its own; breakers and rates learn from it."""
+    def probe(self) -> bool:
+        """Store, load and remove a frame of its own; breakers and rates learn from it. False: it
+        cannot be read."""
         name, form = BlockName(os.urandom(32), 0), self._formats.of(_PROBE_TENANT)
         own, frame = form.name(name), form.encode(name, os.urandom(form.payload_bytes))
         stored = [(own, frame)]
         if not self._try(self.writing, lambda: self.tier.store(stored, self.timeout_s)):
-            self._try(self.reading, lambda: self._time_round_trip(own))
-            return
-        if self._try(self.reading, lambda: self._time_load(own, frame)):
-            self._try(self.writing, lambda: self.tier.remove([own], self.timeout_s))
-            with suppress(Exception):
-                self._usage = self.tier.usage()
+            return self._try(self.reading, lambda: self._time_round_trip(own))
+        if not self._try(self.reading, lambda: self._time_load(own, frame)):
+            return False
+        self._try(self.writing, lambda: self.tier.remove([own], self.timeout_s))
+        with suppress(Exception):
+            self._usage = self.tier.usage()
+        return True
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _labelled(
+        self, frames: Sequence[tuple[str, FrameBytes]]
+    ) -> Sequence[tuple[str, FrameBytes]]:
+        """With the namespace's label in front, the first time."""
+        return frames if self._label is None else [self._label, *frames]
 
     def _sample(self, first: int, beyond: int) -> Sequence[int]:
         """Numbers of the rows to ask for, of those from `first` to `beyond` - 1."""
@@ -258,21 +274,22 @@ class Shelf:
     def _succeed(self, breaker: Breaker) -> None:
         self.used_at = self._clock()
         if not breaker.is_closed:
-            logger.info("the tier %s is well again", self.tier.kind)
+            logger.info("the tier %s is well again", self.told)
         breaker.succeeded()
 
     def _fail(self, breaker: Breaker, error: Exception | str) -> str:
         """Returns the reason."""
-        reason = "error"  # of a tier of someone's own, which says nothing better
+        reason, detail = "error", "it failed"  # of one's own, which says nothing better
         if isinstance(error, TierError):
-            reason = str(error.reason)
+            reason, detail = str(error.reason), error.detail
         elif isinstance(error, str):
-            reason = error
+            reason, detail = error, "it does not answer"
         else:
-            logger.exception("the tier %s failed", self.tier.kind)
+            logger.exception("the tier %s failed", self.told)
         self._tally.fail(reason)
         was_closed = breaker.is_closed
         breaker.failed()
         if was_closed and not breaker.is_closed:
-            logger.warning("the tier %s is left alone for a while: %s", self.tier.kind, reason)
+            what = "asked for blocks" if breaker is self.reading else "given blocks"
+            logger.warning("the tier %s is not %s until it is well: %s", self.told, what, detail)
         return reason

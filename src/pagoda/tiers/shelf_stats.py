@@ -34,7 +34,8 @@ class ShelfCounts:
 class ShelfStats:
     """As of now."""
 
-    kind: str
+    name: str
+    """Its kind, with a number where there are several of one kind."""
     is_open: bool
     """It is asked for blocks."""
     takes_stores: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pagoda.errors import PagodaError
 
@@ -67,6 +67,7 @@ class TierEntry:
     that; None where it keeps neither."""
 
 
+@runtime_checkable
 class Tier(Protocol):
     """Blocking calls; any thread may make them, several at once.
 

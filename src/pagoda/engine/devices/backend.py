@@ -143,3 +143,5 @@ class Running:
     """Makes later steps faster; each turn takes a few milliseconds."""
     takes_all_cores: bool
     """Its steps compute on all the cores that this process may use."""
+    numerics: Callable[[], str]
+    """Tells all that what it computes depends on, to the last bit, beside the model."""

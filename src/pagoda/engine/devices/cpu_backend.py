@@ -17,6 +17,7 @@ from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
+from pagoda.engine.devices.numerics import cpu_numerics
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
@@ -218,6 +219,7 @@ class SizedCPU:
             warm_up_draws=partial(warm_up_sampler, temperature=1.0),
             chores=storage.populate(),
             takes_all_cores=self.num_threads >= num_usable_cores(),
+            numerics=cpu_numerics,
         )
 
     def _codecs(self) -> list[Codec | None]:

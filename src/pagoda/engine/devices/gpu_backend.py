@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,7 @@ from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.gpu import policy_of
 from pagoda.engine.devices.gpu_meter import GPUMeter, Meter
 from pagoda.engine.devices.gpu_steps import GPUSteps, draw_each_way, graph_sizes
+from pagoda.engine.devices.numerics import gpu_numerics
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import AheadRunner
 from pagoda.engine.sampling.gpu_sampler import GPUSampler
@@ -220,6 +222,7 @@ class SizedGPU:
             warm_up_draws=lambda: draw_each_way(sampler, logits),
             chores=iter(()),
             takes_all_cores=False,
+            numerics=partial(gpu_numerics, device),
         )
 
 

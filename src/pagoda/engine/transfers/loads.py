@@ -22,6 +22,7 @@ from pagoda.engine.transfers.load import PrefixFromTiers
 from pagoda.request import Request
 from pagoda.scheduling import Sequence as RunningSequence
 from pagoda.scheduling.prefix_load import NOTHING_TO_LOAD, PrefixLoad
+from pagoda.tiers.gate import leading_worth_loading
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.segment import Segment, behind, leading
 
@@ -35,6 +36,11 @@ OpenTable = Callable[[Request], BlockTable]
 Gate = Callable[[Sequence[Segment], float | None], int]
 """How many leading rows of segments are worth loading, where computing one takes so many seconds;
 None: nobody knows."""
+
+
+def worth_loading(segments: Sequence[Segment], row_s: float | None) -> int:
+    """See `Gate`."""
+    return leading_worth_loading(segments, row_s).num_rows
 
 
 class TierLoads:
@@ -156,8 +162,9 @@ class TierLoads:
             prefix.free()
             stop = (num_cached + num_worth) * self._cache.block_size
             prefix = load.prefix = self._prefix(self._loads[load], tokens[:stop])
-            if not prefix.claim():
+            if not prefix.claim():  # another brings it meanwhile
                 self._drop(load, _WHOLE)
+                load.forget()
                 return
             segments = behind(segments, prefix.num_blocks - num_cached)
         began, rows = self._clock(), prefix.rows()
@@ -196,5 +203,5 @@ class TierLoads:
         left_out = behind(segments, num_worth)[0]
         num_tokens = left_out.num_rows * self._cache.block_size
         compute_s = self._prefill_rate.seconds(num_tokens) or 0.0
-        kind = self._mover.kind_of(left_out.shelf)
+        kind = self._mover.name_of(left_out.shelf)
         return Gated(kind, num_tokens, left_out.seconds or 0.0, compute_s)

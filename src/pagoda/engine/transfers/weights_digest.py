@@ -1,0 +1,73 @@
+"""Which weights a model has, by what its files hold.
+
+Reading gigabytes takes a while, so what was found is kept for files that have not changed since, by
+their path, size, time and inode:
+
+    ~/.cache/pagoda/weights/DIGEST-OF-THE-LIST      or under XDG_CACHE_HOME
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import xxhash
+
+from pagoda.models.locate import ModelFiles
+
+_PIECE_BYTES = 16 * 2**20
+
+
+def weights_digest(files: ModelFiles) -> str:
+    """Hex digits that stand for the content of all of a model's weight files."""
+    paths = [files.path]
+    if files.kind == "directory":
+        paths = sorted(files.path.glob("*.safetensors"))
+    kept = _kept_at(paths)
+    if kept is not None:
+        with contextlib.suppress(OSError):
+            found = kept.read_text("ascii")
+            if len(found) == 2 * sha256().digest_size:
+                return found
+    digest = _digest(paths)
+    if kept is not None:
+        _keep(kept, digest)
+    return digest
+
+
+def _digest(paths: list[Path]) -> str:
+    """Of the files' names and what each holds."""
+    found = {}
+    for path in paths:
+        content = xxhash.xxh3_128()
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                content.update(piece)
+        found[path.name] = content.hexdigest()
+    return sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def _kept_at(paths: list[Path]) -> Path | None:
+    """Where the digest of these very files is kept; None: there is no home."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = (Path(root) if root else Path.home() / ".cache") / "pagoda" / "weights"
+    except RuntimeError:
+        return None
+    listed = []
+    for path in paths:
+        told = path.stat()
+        listed.append([str(path.resolve()), told.st_size, told.st_mtime_ns, told.st_ino])
+    return folder / sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def _keep(kept: Path, digest: str) -> None:
+    """Where it cannot be kept, the next start reads the files again."""
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+        fresh.write_text(digest, "ascii")
+        fresh.replace(kept)

@@ -1,0 +1,53 @@
+"""An engine's tiers, put together in the order in which its parts come into being."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from pagoda.cache import AttentionWindow, CacheManager
+from pagoda.cache.spec import CacheSpec
+from pagoda.cache.watcher import CacheWatcher
+from pagoda.engine.prefill_rate import PrefillRate
+from pagoda.engine.transfers.loads import TierLoads, worth_loading
+from pagoda.engine.transfers.store_notes import StoreNotes
+from pagoda.engine.transfers.stores import TierStores
+from pagoda.engine.transfers.transfers import TierTransfers
+from pagoda.scheduling.sequence import open_table
+from pagoda.storage.block_storage import BlockStorage
+from pagoda.tiers.mover import TierMover
+from pagoda.tiers.shelf import Shelf
+
+
+class TierWiring:
+    """First what watches the cache, then, once that is there, what uses it."""
+
+    def __init__(self, shelves: Sequence[Shelf], spec: CacheSpec) -> None:
+        num_groups = len(spec.groups)
+        self._block_bytes = spec.block_bytes
+        self._mover = TierMover(shelves, spec.block_bytes * num_groups)
+        self._notes = StoreNotes(takes_new=self._mover.stores_all, num_groups=num_groups)
+
+    @property
+    def watchers(self) -> tuple[CacheWatcher, ...]:
+        """Of the cache that is to be made."""
+        return (self._notes,)
+
+    def transfers(
+        self,
+        cache: CacheManager,
+        storage: BlockStorage,
+        retention: AttentionWindow,
+        prefill_rate: PrefillRate,
+    ) -> TierTransfers:
+        """`retention`: of sequences whose requests do not say theirs."""
+        loads = TierLoads(
+            cache,
+            storage.import_block,
+            partial(open_table, cache, retention),
+            self._mover,
+            worth_loading,
+            prefill_rate,
+        )
+        args = (cache, storage.export_block, self._notes, self._mover, self._block_bytes)
+        return TierTransfers(loads, TierStores(*args), self._mover)
