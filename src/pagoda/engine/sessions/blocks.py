@@ -7,7 +7,6 @@ wait for sessions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +70,8 @@ class SessionBlocks:
         before them are gone, and where somebody is just computing them. `table` is for this alone,
         with `start` growing.
         """
+        if not self._cache.enable_prefix_caching:
+            return 0
         tokens = tokens[: (start + len(rows)) * self.block_size]
         prefix = IncomingPrefix(self._cache, self._import_block, table, tokens)
         if not prefix.claim():

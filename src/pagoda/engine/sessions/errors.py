@@ -47,8 +47,8 @@ class SessionFileError(RefusedError):
         super().__init__("file", what, limit)
 
 
-class TiersFailedError(EngineError):
-    """No tier has taken what it was given (HTTP 503)."""
+class SessionFailedError(EngineError):
+    """What was asked for could not be done, by nobody's fault who asked (HTTP 503)."""
 
-    def __init__(self, kinds: str) -> None:
-        super().__init__(f"the session could not be saved: {kinds} did not take it, see the log")
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the session: {reason}")

@@ -1,9 +1,9 @@
 """A session as a file, for another machine.
 
-    prefix                                                         | label    | record | frames
-    magic version label  block_size groups tokens blocks record    | of the   | sealed | of block 0,
-                  bytes                                  bytes     | namespace|        | of block 1 …
-    8     2       4      4          4      4      4      4         |          |        |
+    prefix                                                    | label     | record | frames
+    magic version label  block  groups tokens blocks record   | of the    | sealed | of block 0,
+                  bytes  size                        bytes    | namespace |        | of block 1 …
+    8     2       4      4      4      4      4      4        |           |        |
 
 The record is the session (`pagoda.engine.sessions.session`), sealed with everything before it, so
 that no number is another's. A frame is `pagoda.tiers.frame`'s, with four bytes of its length before

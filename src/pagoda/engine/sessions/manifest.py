@@ -4,9 +4,9 @@ names.
     magic  bytes  checksum   the session   zeros, up to whole payloads
     8      8      16
 
-A frame holds as many bytes as a block, so whatever keeps blocks keeps sessions. Frames never change,
-but a session goes on: the old frames are removed before new ones are stored, and the checksum tells
-whether all that is found belongs together.
+A frame holds as many bytes as a block, so whatever keeps blocks keeps sessions. Frames never
+change, but a session goes on: the old frames are removed before new ones are stored, and the
+checksum tells whether all that is found belongs together.
 """
 
 from __future__ import annotations

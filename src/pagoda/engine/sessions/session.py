@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,11 +25,11 @@ class Session:
 
     tenant: str
     session_id: str
-    tokens: bytes
+    tokens: bytes = field(repr=False)
     """Token ids as little-endian 32-bit numbers, prompts and answers alike."""
     used_at: float
     """When the last request ended, in seconds since 1970."""
-    cache_salt: str = ""
+    cache_salt: str = field(default="", repr=False)
     retention: str = ""
     """Which tokens stay in the cache, by a name of `pagoda.cache.retention`; "": all."""
 

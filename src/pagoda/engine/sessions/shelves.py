@@ -34,13 +34,13 @@ class SessionShelves:
     @property
     def kinds(self) -> str:
         """For people."""
-        return ", ".join(shelf.tier.kind for shelf in self._shelves)
+        return ", ".join(shelf.name for shelf in self._shelves)
 
     # ---- blocks ------------------------------------------------------------------------------
 
     def store(self, tenant: str, blocks: Sequence[tuple[BlockName, FrameBytes]]) -> None:
         """Give blocks to all tiers, whatever they take otherwise."""
-        for shelf in self._writable():
+        for shelf in self._writable() if blocks else ():
             shelf.store(tenant, blocks)
 
     def find(self, tenant: str, rows: Sequence[Row]) -> int:
