@@ -191,8 +191,8 @@ class LLM:
         self._steps.between(self.engine.reset_prefix_cache)
 
     def close(self) -> None:
-        """Store what is on its way to tiers, for some seconds at most, and give them up. Nothing may
-        be asked afterwards. Needed with tiers alone."""
+        """Store what is on its way to tiers, for some seconds at most, and give them up. Nothing
+        may be asked afterwards. Needed with tiers alone."""
         self._steps.between(self.engine.close)
 
     # ---- inside ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from pagoda.engine.sessions.errors import SessionFailedError, UnknownSessionError
 from pagoda.errors import (
     ContextLengthError,
+    EngineError,
     InvalidRequestError,
     PagodaError,
     RefusedError,
@@ -217,13 +218,11 @@ def install_handlers(app: FastAPI) -> None:
         return error_response(504, detail_of(error))
 
     @app.exception_handler(ShutDownError)
-    async def on_shut_down(request: Request, error: ShutDownError) -> Response:
-        return rejection(ShuttingDownError())
-
     @app.exception_handler(SessionFailedError)
-    async def on_session_failed(request: Request, error: SessionFailedError) -> Response:
-        detail = ErrorDetail(message=str(error), type="server_error", code="session_failed")
-        return error_response(503, detail)
+    async def on_unable(request: Request, error: EngineError) -> Response:
+        is_ending = isinstance(error, ShutDownError)
+        unable = RejectedError(503, "session_failed", str(error))
+        return rejection(ShuttingDownError() if is_ending else unable)
 
     @app.exception_handler(ClientGoneError)
     async def on_client_gone(request: Request, error: ClientGoneError) -> Response:

@@ -62,7 +62,10 @@ def session_routes(engine: AsyncEngine, work: SessionWork, options: ServerOption
             held.enter_context(work.entered(tenant))
             exported = await work.do(partial(engine.sessions.export, tenant, session_id))
             held.enter_context(exported.file)
-            return FileAnswer(exported.file, exported.num_bytes, held.pop_all())
+            answer = FileAnswer(exported.file, exported.num_bytes, held.pop_all())
+            answer.headers["x-pagoda-tokens"] = str(exported.num_tokens)
+            answer.headers["x-pagoda-exported-tokens"] = str(exported.num_exported_tokens)
+            return answer
 
     @router.post("/import", responses=REFUSALS)
     async def import_session(request: Request, id: str | None = None) -> PresentBody:

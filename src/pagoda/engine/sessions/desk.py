@@ -86,7 +86,8 @@ class SessionDesk:
     def save(self, tenant: str, session_id: str) -> SavedSession:
         """Store all full blocks of a session that are in the cache, and what it is.
 
-        Raises `NoTierError`, `UnknownSessionError`, and `SessionFailedError` where no tier takes it.
+        Raises `NoTierError`, `UnknownSessionError`, and `SessionFailedError` where no tier takes
+        it.
         """
         shelves = self._shelves
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
