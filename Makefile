@@ -5,7 +5,7 @@
 #   PYTHON=python3.12 make install                  choose the interpreter
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test browser long check docs lint wheel trial lowest hashes pictures
+.PHONY: help install serve test browser redis long check docs lint wheel trial lowest hashes pictures
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,12 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 CHROMIUM = $(shell for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 	command -v $$name && break; done)
 
+REDIS = $(shell for name in redis-server valkey-server; do command -v $$name && break; done)
+
+# Tests for which there is no program here, as pytest is told to leave them out.
+LEFT_OUT = $(if $(CHROMIUM),$(if $(REDIS),,-m "not redis"),\
+	-m "not browser$(if $(REDIS),, and not redis)")
+
 SITE := import sysconfig; print(sysconfig.get_path("purelib"))
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -34,8 +40,8 @@ serve: $(VENV)/installed ## serve on http://127.0.0.1:8000; flags go into ARGS="
 	@$(BIN)/pagoda serve $(ARGS)
 
 # Tests start a hundred processes, which would compile every module anew where nothing is kept.
-test: lint browser ## the checks, then the whole test suite; pytest's flags go into ARGS="..."
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto $(if $(CHROMIUM),,-m "not browser") $(ARGS)
+test: lint browser redis ## the checks, then the whole test suite; pytest's flags go into ARGS="..."
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto $(LEFT_OUT) $(ARGS)
 
 browser: ## install Chromium for the tests of the page, where that needs no question
 	@if test -n "$(CHROMIUM)"; then :; \
@@ -43,6 +49,13 @@ browser: ## install Chromium for the tests of the page, where that needs no ques
 	apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
 	apt-get -qq install --no-install-recommends chromium >/dev/null; \
 	else echo "make: there is no Chromium here: the tests that need it are left out"; fi
+
+redis: ## install Redis for the tests of shared tiers, where that needs no question
+	@if test -n "$(REDIS)"; then :; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	apt-get -qq install --no-install-recommends redis-server >/dev/null; \
+	else echo "make: there is no Redis here: the tests that need it are left out"; fi
 
 long: $(VENV)/installed-dev ## random lives of cache, scheduler and coded engines, 100,000 operations each
 	@$(BIN)/python -m pytest --hypothesis-profile=long -o timeout=7200 \

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import shutil
 import socket
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,11 @@ class RedisServer:
     """A process of its own, which keeps nothing on disk. `admin` may do everything at any time."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = _free_port()
+        self.port, self.tls_port = _free_port(), _free_port()
+        self.certificate = folder / "certificate.pem"
+        """Of itself: whoever trusts it trusts this server."""
+        self._key = folder / "key.pem"
+        _certify(self.certificate, self._key)
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -45,6 +51,10 @@ class RedisServer:
         assert program, f"none of {REDIS_SERVERS} is installed: `make redis`"
         options = {
             "port": self.port,
+            "tls-port": self.tls_port,
+            "tls-cert-file": self.certificate,
+            "tls-key-file": self._key,
+            "tls-auth-clients": "no",
             "bind": "127.0.0.1",
             "save": "",
             "appendonly": "no",
@@ -114,8 +124,32 @@ class S3Server:
         connection.close()
 
 
-def has_redis() -> bool:
-    return any(map(shutil.which, REDIS_SERVERS))
+def _certify(certificate: Path, key: Path) -> None:
+    """For this machine, for a day."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    secret = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "pagoda's tests")])
+    now = datetime.now(UTC)
+    here = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    signed = (
+        x509.CertificateBuilder(name, name, secret.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([here]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(secret, hashes.SHA256())
+    )
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        secret.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
 
 
 def _free_port() -> int:

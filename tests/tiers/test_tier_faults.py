@@ -25,7 +25,8 @@ TIMEOUT_S = 0.25
 LATE_S = 0.2
 """What a call may take beyond its timeout."""
 NUM_TRIES = 3
-"""Of a call that ended late: a machine that is busy elsewhere is not late three times running."""
+"""Of a call that ended late, or had no time for a better reason: a busy machine is not so three
+times running."""
 PATIENCE_S = 10.0
 SECRETS = (PASSWORD, KEYS["AWS_SECRET_ACCESS_KEY"])
 FRAME_BYTES = 100_000
@@ -146,16 +147,18 @@ def judge(tier: Tier, call: str, trouble: Trouble) -> None:
     for left in reversed(range(NUM_TRIES)):
         began = time.monotonic()
         got = outcome(tier, call)
-        took = time.monotonic() - began
-        if call in trouble.fails:
-            assert isinstance(got, TierError), f"{call} gave {str(got)[:80]}"
-            assert got.reason in trouble.reasons, f"{call}: {got}"
+        took_s = time.monotonic() - began
+        if isinstance(got, TierError):
             assert not any(secret in str(got) for secret in SECRETS), call
+            is_as_expected = call in trouble.fails and got.reason in trouble.reasons
+            may_be_busy = got.reason is TIMEOUT
         else:
-            assert got == RIGHT[call], f"{call} gave {str(got)[:80]}"
-        if took < TIMEOUT_S + LATE_S:
+            is_as_expected = call not in trouble.fails and got == RIGHT[call]
+            may_be_busy = False
+        if is_as_expected and took_s < TIMEOUT_S + LATE_S:
             return
-        assert left, f"{call} took {took:.2f} s"
+        assert is_as_expected or may_be_busy, f"{call} gave {str(got)[:80]!r}"
+        assert left, f"{call} took {took_s:.2f} s, and gave {str(got)[:80]!r}"
 
 
 def judge_all(tier: Tier, trouble: Trouble) -> None:

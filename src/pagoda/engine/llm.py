@@ -192,7 +192,7 @@ class LLM:
 
     def close(self) -> None:
         """Store what is on its way to tiers, for some seconds at most, and give them up. Nothing
-        may be asked afterwards. Needed with tiers alone."""
+        may be asked afterwards. It is needed with tiers alone."""
         self._steps.between(self.engine.close)
 
     # ---- inside ------------------------------------------------------------------------------

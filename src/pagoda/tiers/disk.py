@@ -24,6 +24,8 @@ _TOUCHED_EVERY_S = 60.0
 """A file's time is no older than its last use by more than this."""
 _QUARANTINE_SHARE = 16
 """Bad frames that are set apart take a sixteenth of the room at most."""
+_QUARANTINE_BESIDE = 64 * 2**20
+"""Bytes of them, where the room is not known."""
 
 
 class _Kept(NamedTuple):
@@ -102,7 +104,7 @@ class DiskTier(Tier):
         is_old = not self._beside and self._is_old(name, used_at)
         frame = folder.read(name, self._max_frame_bytes + 1, used_at if is_old else None)
         if frame is None:
-            self._forget(name)
+            self._miss(folder, name)
         elif is_old:
             self._note_time(name, used_at)
         return frame
@@ -134,8 +136,8 @@ class DiskTier(Tier):
         self._make_room(folder, num_bytes)
         try:
             folder.write(name, frame, used_at)
-        except TierError as error:
-            if error.reason is TierFault.UNREACHABLE:
+        except TierError:
+            if not folder.is_there():
                 self._reopen(folder)
             raise
         with self._lock:
@@ -144,36 +146,45 @@ class DiskTier(Tier):
 
     def _make_room(self, folder: DiskFolder, num_bytes: int) -> None:
         """Remove what was used least recently until so many bytes more are within the bound."""
-        bound = self._capacity_bytes - self._quarantined_bytes - num_bytes
-        if bound < 0:
+        if self._room(num_bytes) < 0:
             limit = f"a frame of {num_bytes:,} bytes does not fit into {self._capacity_bytes:,}"
             raise TierError(TierFault.FULL, f"{self._path}: {limit}")
-        self._shrink(folder, bound)
+        self._shrink(folder, num_bytes)
 
-    def _shrink(self, folder: DiskFolder, bound: int) -> None:
+    def _room(self, num_bytes: int) -> int:
+        """For files that are there, beside so many bytes more."""
+        return self._capacity_bytes - self._quarantined_bytes - num_bytes
+
+    def _shrink(self, folder: DiskFolder, num_bytes: int) -> None:
         while True:
             with self._lock:
-                if self._num_bytes <= bound:
+                if self._num_bytes <= max(self._room(num_bytes), 0):
                     return
                 oldest = next(iter(self._files))
-            folder.remove(oldest)
-            self._forget(oldest)
+            if folder.remove(oldest):
+                self._forget(oldest)
+            else:
+                self._miss(folder, oldest)
 
     def remove(self, names: Sequence[str], timeout_s: float) -> None:
         self._take_away(names, timeout_s, lambda folder, name: folder.remove(name))
 
     def quarantine(self, names: Sequence[str], timeout_s: float) -> None:
         """Move frames into the folder `quarantine`, where the last few stay."""
-        bound = self._capacity_bytes // _QUARANTINE_SHARE
 
         def set_apart(folder: DiskFolder, name: str) -> None:
-            folder.quarantine(name, bound)
-            self._quarantined_bytes = folder.quarantined_bytes()
+            folder.quarantine(name)
+            self._count_quarantine(folder)
 
         self._take_away(names, timeout_s, set_apart)
 
+    def _count_quarantine(self, folder: DiskFolder) -> None:
+        """And let no more of it stay than may."""
+        bound = self._capacity_bytes // _QUARANTINE_SHARE or _QUARANTINE_BESIDE
+        self._quarantined_bytes = folder.trim_quarantine(bound)
+
     def _take_away(
-        self, names: Sequence[str], timeout_s: float, take: Callable[[DiskFolder, str], None]
+        self, names: Sequence[str], timeout_s: float, take: Callable[[DiskFolder, str], object]
     ) -> None:
         def work() -> None:
             folder = self._opened()
@@ -233,14 +244,15 @@ class DiskTier(Tier):
         def count() -> None:
             try:
                 found = sorted(folder.entries(), key=lambda entry: entry.used_at or 0.0)
-                self._quarantined_bytes = folder.quarantined_bytes()
+                if not self._beside:
+                    self._count_quarantine(folder)
                 with self._lock:
                     for entry in found:
                         kept = _Kept(on_disk(entry.num_bytes), entry.used_at or 0.0)
                         self._files[entry.name] = kept
                         self._num_bytes += kept.num_bytes
                 if not self._beside:
-                    self._shrink(folder, max(self._capacity_bytes - self._quarantined_bytes, 0))
+                    self._shrink(folder, 0)
             except TierError:
                 self._reopen(folder)
                 return
@@ -275,12 +287,15 @@ class DiskTier(Tier):
             if kept is not None:
                 self._files[name] = kept._replace(used_at=used_at)
 
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._drop(name)
+    def _miss(self, folder: DiskFolder, name: str) -> None:
+        """A file is not there: if it was, somebody removed it or set it apart."""
+        if self._forget(name) and not self._beside:
+            self._count_quarantine(folder)
 
-    def _drop(self, name: str) -> None:
-        """With `_lock` held; no effect where it is not known."""
-        kept = self._files.pop(name, None)
-        if kept is not None:
-            self._num_bytes -= kept.num_bytes
+    def _forget(self, name: str) -> bool:
+        """False: it was not known."""
+        with self._lock:
+            kept = self._files.pop(name, None)
+            if kept is not None:
+                self._num_bytes -= kept.num_bytes
+            return kept is not None

@@ -40,6 +40,7 @@ _FAULTS = {
     TierFault.DENIED: (errno.EACCES, errno.EPERM, errno.EROFS),
     TierFault.UNREACHABLE: (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ENODEV, errno.ESTALE),
     TierFault.TIMEOUT: (errno.ETIMEDOUT,),
+    TierFault.FOREIGN: (errno.EEXIST,),
 }
 _FAULT_OF = {number: fault for fault, numbers in _FAULTS.items() for number in numbers}
 
@@ -118,6 +119,12 @@ class DiskFolder:
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
 
+    def is_there(self) -> bool:
+        """False: it was removed or unmounted since it was opened."""
+        with suppress(OSError):
+            return (self._root / _MARKER).exists()
+        return False
+
     def holds(self, name: str) -> bool:
         with self._errors("cannot be read"):
             return self._path(name).exists()
@@ -155,30 +162,33 @@ class DiskFolder:
                 incoming.unlink()
             raise
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str) -> bool:
+        """False: it was not there."""
         with self._errors("cannot be removed"):
-            self._path(name).unlink(missing_ok=True)
-
-    def quarantine(self, name: str, max_bytes: int) -> None:
-        """Move a frame to the others, of which the newest stay, `max_bytes` of them at most."""
-        with self._errors("cannot be set apart"):
             try:
-                self._path(name).replace(self._root / _QUARANTINE / name)
-                os.utime(self._root / _QUARANTINE / name)
+                self._path(name).unlink()
             except FileNotFoundError:
-                return
-            kept_bytes = 0
-            for number, entry in enumerate(sorted(self._quarantined(), key=_age)):
-                kept_bytes += on_disk(entry.num_bytes)
-                if number >= _MOST_QUARANTINED or kept_bytes > max_bytes:
+                return False
+            return True
+
+    def quarantine(self, name: str) -> None:
+        """Move a frame to the bad ones."""
+        with self._errors("cannot be set apart"), suppress(FileNotFoundError):
+            self._path(name).replace(self._root / _QUARANTINE / name)
+            os.utime(self._root / _QUARANTINE / name, follow_symlinks=False)
+
+    def trim_quarantine(self, max_bytes: int) -> int:
+        """Remove all but the newest bad frames; returns the bytes that those take."""
+        num_bytes = 0
+        with self._errors("cannot be set apart"):
+            newest = sorted(_entries(self._root / _QUARANTINE), key=_age)
+            for number, entry in enumerate(newest):
+                size = on_disk(entry.num_bytes)
+                if number < _MOST_QUARANTINED and num_bytes + size <= max_bytes:
+                    num_bytes += size
+                else:
                     (self._root / _QUARANTINE / entry.name).unlink(missing_ok=True)
-
-    def quarantined_bytes(self) -> int:
-        with self._errors("cannot be read"):
-            return sum(on_disk(entry.num_bytes) for entry in self._quarantined())
-
-    def _quarantined(self) -> Iterator[TierEntry]:
-        return _entries(self._root / _QUARANTINE)
+        return num_bytes
 
     def entries(self) -> Iterator[TierEntry]:
         """Every frame, in no order. What is no frame, or lies in the wrong place, is left out."""
@@ -248,10 +258,12 @@ def _read(path: Path, max_bytes: int, used_at: float | None = None) -> bytes:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return b""
         raise
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             return b""
         if used_at is not None:
             _set_time(descriptor, used_at)
-        return file.read(min(facts.st_size, max_bytes)) or b""
+        return os.read(descriptor, min(facts.st_size, max_bytes))
+    finally:
+        os.close(descriptor)

@@ -143,6 +143,8 @@ class FrameFormat:
             raise FrameError(Rejection.NAMESPACE)
         if header.group != block.group:
             raise FrameError(Rejection.GROUP)
+        if header.seal != self.seal.number:
+            raise FrameError(Rejection.TENANT)
         if header.payload_bytes != self.payload_bytes or len(frame) > self.max_bytes:
             raise FrameError(Rejection.LENGTH)
         body = _revealed(header, header_bytes, stored, self.seal)

@@ -131,7 +131,7 @@ class TierMover:
         return tuple(place.shelf.stats() for place in self._places)
 
     def wait_until_stored(self, timeout_s: float) -> bool:
-        """Nothing waits to be stored any more; False: after so many seconds something still does."""
+        """Nothing waits to be stored any more; False: after `timeout_s` something still does."""
         return self._room.wait_until_empty(timeout_s)
 
     def close(self, timeout_s: float) -> None:

@@ -9,14 +9,14 @@ fewer of them takes larger blocks.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.event_loop import EventLoop
 from pagoda.tiers.names import is_frame_name
-from pagoda.tiers.s3_errors import is_unsupported, tier_error
+from pagoda.tiers.s3_errors import is_broken_off, is_unsupported, tier_error
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierUsage
 
 if TYPE_CHECKING:
@@ -160,11 +160,24 @@ class S3Tier(Tier):
             await self._put_as(name, content, "overwrite")
 
     async def _put_as(self, name: str, content: FrameBytes, mode: Any) -> None:
-        await self._obstore.put_async(self._store, name, content, mode=mode, use_multipart=False)
+        put = self._obstore.put_async
+        await _twice(lambda: put(self._store, name, content, mode=mode, use_multipart=False))
 
     async def _delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            await self._obstore.delete_async(self._store, name)
+            await _twice(lambda: self._obstore.delete_async(self._store, name))
+
+
+async def _twice(request: Callable[[], Awaitable[object]]) -> None:
+    """Again where it was broken off. The library itself repeats only what changes nothing; but a
+    server that was begun anew cuts off the connections that are kept for the next request, and
+    here a request can be repeated without harm."""
+    try:
+        await request()
+    except Exception as error:
+        if not is_broken_off(error):
+            raise
+        await request()
 
 
 async def _next(chunks: AsyncIterator[Any]) -> Any:

@@ -24,7 +24,7 @@ _CONNECT_S = 5
 _REQUEST_S = 300
 """Bounds of the library's own: calls have deadlines, which are shorter."""
 _NUM_RETRIES = 2
-_BACKOFF_S = 0.05
+_BACKOFF_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)

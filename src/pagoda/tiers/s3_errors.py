@@ -45,6 +45,12 @@ def tier_error(error: Exception, told: str) -> TierError:
     return TierError(TierFault.ERROR, f"{told} failed ({kind})")
 
 
+def is_broken_off(error: Exception) -> bool:
+    """There was no answer, or not the whole of one."""
+    text = str(error)
+    return _BROKEN in text and _found(_STATUS, text) is None and "timed out" not in text
+
+
 def is_unsupported(error: Exception) -> bool:
     """The store knows no such request: a PUT on the condition that nothing is there."""
     return type(error).__name__ == "NotSupportedError" or _found(_STATUS, str(error)) == "501"

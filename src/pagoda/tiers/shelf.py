@@ -116,8 +116,7 @@ class Shelf:
             if num_held:
                 found = asked[num_held - 1] + 1
         self._tally.add(rows_asked=len(rows), rows_found=found)
-        if found < len(rows):
-            self._forget(rows[found])
+        self._forget(name for row in rows[found:] for name in row)
         return found
 
     def load(

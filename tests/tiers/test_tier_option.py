@@ -1,0 +1,123 @@
+"""What `--kv-tier` may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagoda.errors import InvalidOptionError
+from pagoda.tiers.disk import DiskTier
+from pagoda.tiers.duration import parse_duration
+from pagoda.tiers.kinds import KINDS, is_shared, open_tier, parse_tier
+from pagoda.tiers.tier_option import StorePolicy
+
+TAKEN: dict[str, dict[str, Any]] = {
+    "disk:/kv,size=20GiB": {
+        "kind": "disk",
+        "address": "/kv",
+        "capacity_bytes": 20 * 2**30,
+        "store": StorePolicy.ALWAYS,
+        "compression": "none",
+    },
+    "disk:my, folder,size=1e9,store=reused,timeout=0.5,compression=zstd": {
+        "address": "my, folder",
+        "capacity_bytes": 10**9,
+        "store": StorePolicy.REUSED,
+        "timeout_s": 0.5,
+        "compression": "zstd",
+    },
+    "host:size=8GiB": {"kind": "host", "address": "", "capacity_bytes": 8 * 2**30},
+    "host:store=reused,size=1GB": {"capacity_bytes": 10**9, "store": StorePolicy.REUSED},
+    "redis://h:6379/0": {"kind": "redis", "address": "redis://h:6379/0", "ttl_s": None},
+    "rediss://u:p@h,ttl=7d": {"kind": "redis", "address": "rediss://u:p@h", "ttl_s": 604800.0},
+    "s3://bucket/a/b,endpoint=http://h:9000,region=eu-1,store=always": {
+        "kind": "s3",
+        "address": "s3://bucket/a/b",
+        "endpoint": "http://h:9000",
+        "region": "eu-1",
+        "store": StorePolicy.ALWAYS,
+    },
+}
+REFUSED = {
+    "": "must be one of host:size=8GiB, disk:PATH,size=20GiB, redis://host:6379/0, s3://bucket/pre",
+    "/kv": "must be one of",
+    "redis:h": "must be one of",
+    "disk:": "must be disk:PATH,size=20GiB",
+    "disk:/kv": "must be disk:PATH,size=20GiB",
+    "disk:size=1GiB": "must be disk:PATH,size=20GiB",
+    "host:": "must be host:size=8GiB",
+    "host:/kv,size=1GiB": "must be host:size=8GiB",
+    "host:store=always": "must be host:size=8GiB",
+    "disk:/kv,size=": "kv_tier size='': a size like",
+    "disk:/kv,size=0": "kv_tier size='0': must be at least one byte",
+    "disk:/kv,size=1GiB,size=2GiB": "size is said twice",
+    "disk:/kv,size=1GiB,ttl=1d": "ttl: disk takes compression, size, store, timeout",
+    "disk:/kv,size=1GiB,keep=all": "keep: disk takes compression, size, store, timeout",
+    "disk:/kv,size=1GiB,store=never": "kv_tier store='never': always or reused",
+    "disk:/kv,size=1GiB,timeout=soon": "kv_tier timeout='soon': a span of time like",
+    "disk:/kv,size=1GiB,timeout=-1": "kv_tier timeout='-1': a span of time like",
+    "disk:/kv,size=1GiB,timeout=0": "kv_tier timeout='0': must be more than nothing",
+    "disk:/kv,size=1GiB,compression=lz4": "kv_tier compression='lz4': none or zstd",
+    "redis://u:s3cret@h,size=1GiB": "size: redis takes compression, store, timeout, ttl",
+    "rediss://u:s3cret/s3cret@h,ttl=never": "kv_tier ttl='never': a span of time",
+    "s3://k:s3cret@b,ttl=1d": "ttl: s3 takes compression, endpoint, region, store, timeout",
+    "sqlite://u:s3cret@h": "must be one of",
+    f"disk:{'x' * 5000},size=1GiB": "kv_tier='5,015 characters': at most 4,096",
+}
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_what_is_taken(text: str) -> None:
+    option = parse_tier(text)
+    assert {name: getattr(option, name) for name in TAKEN[text]} == TAKEN[text]
+    assert option.timeout_s > 0
+    assert is_shared(option) == (option.kind in ("redis", "s3"))
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_tier(text)
+    assert REFUSED[text] in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_nobody_sees_a_password() -> None:
+    option = parse_tier("redis://u:s3cret@h:1/2")
+    assert "s3cret" not in f"{option} {option!r}"
+    assert str(option) == "redis://…@h:1/2"
+
+
+def test_shared_tiers_store_what_was_found_twice() -> None:
+    for kind in KINDS.values():
+        assert (kind.store is StorePolicy.REUSED) == kind.is_shared, kind.name
+
+
+def test_a_tier_is_opened_without_being_touched(tmp_path: Path) -> None:
+    path = tmp_path / "kv"
+    tier = open_tier(parse_tier(f"disk:{path},size=1GiB"), 1000)
+    assert isinstance(tier, DiskTier)
+    assert tier.usage().capacity_bytes == 2**30
+    assert not path.exists()
+    assert tier.holds(["0" * 16 + "-" + "0" * 64], 5.0) == [False]
+    assert path.exists()
+    tier.close()
+    assert open_tier(parse_tier("host:size=1000"), 100).kind == "host"
+
+
+def test_a_command_needs_no_more_than_an_address() -> None:
+    assert parse_tier("disk:/kv", beside=True).capacity_bytes is None
+    with pytest.raises(InvalidOptionError, match="must be disk:PATH"):
+        parse_tier("disk:", beside=True)
+    with pytest.raises(InvalidOptionError, match="is in a server's own memory"):
+        open_tier(parse_tier("host:size=1GiB"), 100, beside=True)
+
+
+def test_spans_of_time() -> None:
+    spans = {"0.5": 0.5, "250ms": 0.25, "90s": 90, "15m": 900, " 12 h": 43200, "7d": 604800}
+    assert {text: parse_duration("age", text) for text in spans} == spans
+    for text in ("", "d", "1w", "1e9", "nan", "inf", "1" * 13, "-1"):
+        with pytest.raises(InvalidOptionError, match="a span of time"):
+            parse_duration("age", text)
