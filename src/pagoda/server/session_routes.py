@@ -54,7 +54,7 @@ def session_routes(engine: AsyncEngine, work: SessionWork, options: ServerOption
             restored = await work.do(partial(engine.sessions.restore, tenant, session_id))
         return PresentBody.of(restored)
 
-    @router.get("/{session_id:path}/export", response_class=FileAnswer, responses=REFUSALS)
+    @router.get("/{session_id:path}/export", response_class=Response, responses=REFUSALS)
     async def export_session(request: Request, session_id: str) -> Response:
         """A session as a file, sealed with the server's key."""
         tenant = tenant_of(request.scope)
