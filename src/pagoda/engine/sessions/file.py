@@ -17,6 +17,7 @@ can be at all, so that nothing large is allocated by it.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +41,9 @@ _PREFIX = struct.Struct("<8sHIIIIII")
 _LENGTH = struct.Struct("<I")
 _NO_TENANT = "\0 session files"
 """Of whose key and names they are: no tenant is called so."""
-_SHOWN = 40
+_SHOWN = 60
 """Characters of a fact that people may want to read."""
+_DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
 
 
 class _Prefix(NamedTuple):
@@ -228,8 +230,15 @@ def _torn() -> SessionFileError:
 
 
 def _difference(name: str, theirs: Mapping[str, Fact], ours: Mapping[str, Fact]) -> str:
-    """In a few words; what nobody can read is only said to differ."""
-    shown = [str(facts[name]) if name in facts else "none" for facts in (theirs, ours)]
-    if max(map(len, shown)) > _SHOWN:
+    """In a few words: the parts that differ, but for digests, which tell people nothing."""
+    told = [_readable(str(facts.get(name, "none"))) for facts in (theirs, ours)]
+    own = [[part for part in parts if part not in told[1 - at]] for at, parts in enumerate(told)]
+    if not any(own):
         return f"{name} differs"
+    shown = [", ".join(parts)[:_SHOWN] or "without" for parts in own]
     return f"{name} {shown[0]}, here {shown[1]}"
+
+
+def _readable(fact: str) -> list[str]:
+    parts = (_DIGEST.sub("", part).strip() for part in fact.split(", "))
+    return [part for part in parts if part]
