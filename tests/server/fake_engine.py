@@ -16,6 +16,8 @@ from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.meter import TokenCounts
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
+from pagoda.engine.sessions.desk import SessionDesk
+from pagoda.engine.sessions.support import SessionSupport
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep, StepWatch
 from pagoda.engine.timeline import Timeline
@@ -131,6 +133,7 @@ class FakeEngine:
         cache = CacheManager(40, 32, watchers=[self.curve])
         cache.acquire(cache.open(), [1], NO_MATCH)
         self.block_lives = BlockLives()
+        self.sessions = SessionDesk(SessionSupport(), lambda do: do())
         self.tokenizer = FakeTokenizer(self._check)
         self.says: Sequence[str] = ()
         self.is_alive = True

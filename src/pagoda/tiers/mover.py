@@ -112,6 +112,11 @@ class TierMover:
         return all(taken)
 
     @property
+    def shelves(self) -> tuple[Shelf, ...]:
+        """The nearest first, for whoever may wait for them in a thread of its own."""
+        return tuple(place.shelf for place in self._places)
+
+    @property
     def num_free_bytes(self) -> int:
         """Of blocks, as many may still be given to it."""
         return self._room.num_free

@@ -3,6 +3,7 @@
 find    how many leading rows are there               a tier that fails has none
 load    rows, each once its frames are opened         ends at the first that is missing or bad
 store   blocks that are not there                     a tier that fails keeps none
+remove  blocks that are to be others under the name   a tier that fails keeps them
 probe   a small frame of its own, there and back      tells rates, and whether it is well again
 """
 
@@ -182,6 +183,13 @@ class Shelf:
         size = sum(len(frame) for _, frame in frames)
         self._tally.add(frames_stored=len(frames), bytes_stored=size)
         self._remember([name for name, _ in blocks])
+
+    def remove(self, tenant: str, names: Sequence[BlockName]) -> None:
+        """Forget what lies under names that are to stand for something else."""
+        form = self._formats.of(tenant)
+        self._forget(names)
+        own = [form.name(name) for name in names]
+        self._try(self.writing, lambda: self.tier.remove(own, self.timeout_s))
 
     def probe(self) -> bool:
         """Store, load and remove a frame of its own; breakers and rates learn from it. False: it

@@ -1,0 +1,90 @@
+"""The blocks of sessions in the pool: copied out, and brought in.
+
+No reference is held between two calls: sessions wait for tiers and for clients, and requests never
+wait for sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagoda.cache import BlockTable, CacheManager
+from pagoda.cache.prefix import BlockKey
+from pagoda.engine.sessions.session import Session
+from pagoda.engine.transfers.incoming import ImportBlock, IncomingPrefix
+from pagoda.tiers.shelf import Payloads
+from pagoda.tiers.tier import FrameBytes
+
+PIECE_BYTES = 16 * 2**20
+"""Copied between two steps, at most, but for a single row."""
+
+CopiedRow = Sequence[FrameBytes | None]
+"""A block in all groups; None where it is not in the pool."""
+
+
+class SessionBlocks:
+    """The engine's thread alone calls it, but for `table` and what is constant."""
+
+    def __init__(
+        self,
+        cache: CacheManager,
+        export_block: Callable[[int], NDArray[np.uint8]],
+        import_block: ImportBlock,
+        block_bytes: int,
+    ) -> None:
+        """`block_bytes`: of a block of one group."""
+        self._cache = cache
+        self._export_block = export_block
+        self._import_block = import_block
+        self.block_bytes = block_bytes
+        self.block_size = cache.block_size
+        self.num_groups = len(cache.open().windows)
+        row_bytes = block_bytes * self.num_groups
+        self.piece_rows = max(1, PIECE_BYTES // row_bytes)
+        """Rows that are copied between two steps, at most."""
+
+    def table(self, session: Session) -> BlockTable:
+        """One of its own, which holds nothing."""
+        return self._cache.open(
+            tenant=session.tenant, cache_salt=session.cache_salt, retention=session.window
+        )
+
+    def num_cached(self, table: BlockTable, tokens: Sequence[int]) -> int:
+        """Leading full blocks of a session's tokens that would be found now."""
+        match = self._cache.match(table, tokens)
+        return len(match.block_ids) // self.num_groups
+
+    def copy(self, keys: Sequence[BlockKey]) -> list[CopiedRow]:
+        """What the blocks hold that are published under these keys."""
+        return [[self._copy(key, group) for group in range(self.num_groups)] for key in keys]
+
+    def put(
+        self, table: BlockTable, tokens: Sequence[int], start: int, rows: Sequence[Payloads]
+    ) -> int:
+        """Publish the blocks from number `start` on; returns how many leading ones are there now.
+
+        Less than were to be, where the pool is short, which makes nobody give way, where blocks
+        before them are gone, and where somebody is just computing them. `table` is for this alone,
+        with `start` growing.
+        """
+        if not self._cache.enable_prefix_caching:
+            return 0
+        tokens = tokens[: (start + len(rows)) * self.block_size]
+        prefix = IncomingPrefix(self._cache, self._import_block, table, tokens)
+        if not prefix.claim():
+            return self.num_cached(table, tokens)
+        try:
+            if prefix.num_blocks >= start:
+                for payloads in rows[prefix.num_blocks - start :]:
+                    if not prefix.put(payloads):
+                        break
+            return prefix.num_blocks
+        finally:
+            prefix.free()
+
+    def _copy(self, key: BlockKey, group: int) -> FrameBytes | None:
+        block_id = self._cache.published(key, group)
+        return None if block_id is None else self._export_block(block_id).data

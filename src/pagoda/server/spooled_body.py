@@ -1,0 +1,91 @@
+"""A body that is larger than memory should hold: read into a file that nobody else finds."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from typing import BinaryIO
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from pagoda.engine.sessions.errors import SessionFailedError
+from pagoda.server.errors import ClientGoneError, RejectedError
+
+_PART_BYTES = 2**20
+"""Written at once."""
+_LEAST_PACE = 2**18
+"""Bytes a second that a body has to come with, beyond what any may take."""
+
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+async def spooled_body(
+    request: Request, max_bytes: int, timeout_s: float, in_thread: InThread
+) -> BinaryIO:
+    """The body, for whoever closes it; it goes with its last reader.
+
+    It may take `timeout_s` and as long as its bytes take at 256 KiB a second. Raises
+    `RejectedError` for one that is too large or too slow, `ClientGoneError`, and
+    `SessionFailedError` where there is no room for it.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > max_bytes:
+        raise _too_large(max_bytes)
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's
+        try:
+            await _Spooling(file, max_bytes, timeout_s).run(request, in_thread)
+        except BaseException:
+            file.close()
+            raise
+    except OSError as error:
+        raise SessionFailedError(f"it could not be kept: {error.strerror}") from None
+    return file
+
+
+class _Spooling:
+    def __init__(self, file: BinaryIO, max_bytes: int, timeout_s: float) -> None:
+        self._file = file
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._num_bytes = 0
+        self._part = bytearray()
+        """What came and is not written yet."""
+
+    async def run(self, request: Request, in_thread: InThread) -> None:
+        began = asyncio.get_running_loop().time()
+        parts = request.stream()
+        while True:
+            deadline = began + self._timeout_s + self._num_bytes / _LEAST_PACE
+            try:
+                async with asyncio.timeout_at(deadline):
+                    part = await anext(parts, None)
+            except TimeoutError:
+                limit = f"the body comes too slowly: after {self._timeout_s:g} seconds at least "
+                limit += f"{_LEAST_PACE // 1024:,} KiB a second"
+                raise RejectedError(408, "request_too_slow", limit) from None
+            except ClientDisconnect:
+                raise ClientGoneError from None
+            if part is None:
+                break
+            self._take(part)
+            if len(self._part) >= _PART_BYTES:
+                await in_thread(self._write)
+        await in_thread(self._write)
+
+    def _take(self, part: bytes) -> None:
+        self._num_bytes += len(part)
+        if self._num_bytes > self._max_bytes:
+            raise _too_large(self._max_bytes)
+        self._part += part
+
+    def _write(self) -> None:
+        self._file.write(self._part)
+        self._part = bytearray()
+
+
+def _too_large(max_bytes: int) -> RejectedError:
+    limit = f"a session of this server has at most {max_bytes:,} bytes"
+    return RejectedError(413, "request_too_large", limit)
