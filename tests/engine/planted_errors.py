@@ -71,6 +71,11 @@ class Places:
         ]
 
 
+def of_transfers(places: list[Place]) -> list[Place]:
+    """Those where blocks come from tiers and go there."""
+    return [place for place in places if place.file.startswith("engine/transfers/")]
+
+
 class Planted:
     """An error that is raised once, at a place."""
 

@@ -9,8 +9,8 @@ from weakref import finalize
 
 from pagoda.engine.transfers.loads import TierLoads
 from pagoda.engine.transfers.stores import TierStores
+from pagoda.engine.transfers.transfer_stats import TransferStats
 from pagoda.tiers.mover import TierMover
-from pagoda.tiers.shelf_stats import ShelfStats
 
 logger = logging.getLogger("pagoda")
 
@@ -38,8 +38,8 @@ class Transfers(Protocol):
         """`hand_out` has more to do, and can."""
         ...
 
-    def stats(self) -> tuple[ShelfStats, ...]:
-        """Of each tier, as of now; any thread may ask."""
+    def stats(self) -> TransferStats:
+        """As of now; any thread may ask."""
         ...
 
     def close(self) -> None:
@@ -58,8 +58,8 @@ class NoTransfers:
     def hand_out(self, *, is_idle: bool) -> None:
         """To nobody."""
 
-    def stats(self) -> tuple[ShelfStats, ...]:
-        return ()
+    def stats(self) -> TransferStats:
+        return TransferStats()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -94,8 +94,14 @@ class TierTransfers:
     def has_stores(self) -> bool:
         return self._stores.can_go_on and not self._has_failed
 
-    def stats(self) -> tuple[ShelfStats, ...]:
-        return self._mover.stats()
+    def stats(self) -> TransferStats:
+        loads = self.loads
+        return TransferStats(
+            self._mover.stats(),
+            num_tokens_asked=loads.num_tokens_asked,
+            num_tokens_loaded=loads.num_tokens_loaded,
+            endings=loads.endings.copy(),
+        )
 
     def close(self) -> None:
         until = time.monotonic() + _CLOSE_S
@@ -103,5 +109,7 @@ class TierTransfers:
             self.hand_out(is_idle=False)
             if not self.has_stores:  # what waits is as much as may
                 self._mover.wait_until_stored(until - time.monotonic())
+        if not self._has_failed:
+            self._stores.finish()
         self._end.detach()
         self._mover.close(max(0.0, until - time.monotonic()))
