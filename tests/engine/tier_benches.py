@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
@@ -33,8 +33,6 @@ class Trouble:
     end: Callable[[Any], None]
     is_hurried: bool = False
     """Calls hang, and are given little time."""
-    loses: bool = False
-    """What was stored is gone afterwards."""
 
 
 class Bench(Protocol):
@@ -43,10 +41,6 @@ class Bench(Protocol):
     option: str
     """As `kv_tier` names it."""
     troubles: dict[str, Trouble]
-
-    def forget(self) -> None:
-        """Lose all frames, whether it is well or not."""
-        ...
 
     def close(self) -> None: ...
 
@@ -76,7 +70,7 @@ LINE_TROUBLES = {
 class RedisBench:
     """redis-server behind a line."""
 
-    troubles = {
+    troubles: ClassVar[dict[str, Trouble]] = {
         **LINE_TROUBLES,
         "full": trouble(
             "writes",
@@ -95,9 +89,8 @@ class RedisBench:
         ),
         "dies and comes back": trouble(
             "reads writes",
-            lambda bench: bench.die(),
-            lambda bench: bench.come_back(),
-            loses=True,
+            lambda bench: bench.server.kill(),
+            lambda bench: bench.server.start(),
         ),
     }
 
@@ -105,20 +98,6 @@ class RedisBench:
         self.server = RedisServer(folder)
         self.line = Line(self.server.port)
         self.option = f"redis://127.0.0.1:{self.line.port},store=always,timeout=5"
-
-        self._is_alive = True
-
-    def die(self) -> None:
-        self.server.kill()
-        self._is_alive = False
-
-    def come_back(self) -> None:
-        self.server.start()
-        self._is_alive = True
-
-    def forget(self) -> None:
-        if self._is_alive:
-            self.server.ask("FLUSHALL")
 
     def close(self) -> None:
         self.line.close()
@@ -128,7 +107,7 @@ class RedisBench:
 class S3Bench:
     """moto's S3 behind a line."""
 
-    troubles = {
+    troubles: ClassVar[dict[str, Trouble]] = {
         **LINE_TROUBLES,
         "5xx": on_the_line("reads writes", status="503 SlowDown"),
         "full": on_the_line("reads writes", status="507 InsufficientStorage"),
@@ -137,7 +116,6 @@ class S3Bench:
             "reads writes",
             lambda bench: bench.line.set(Fault(refuses=True)),
             lambda bench: (bench.server.make_well(), bench.line.set(WELL)),
-            loses=True,
         ),
     }
 
@@ -148,9 +126,6 @@ class S3Bench:
             f"s3://{BUCKET}/frames,endpoint=http://127.0.0.1:{self.line.port},"
             "store=always,timeout=5,compression=none"
         )
-
-    def forget(self) -> None:
-        self.server.make_well()
 
     def close(self) -> None:
         self.line.close()
@@ -192,13 +167,9 @@ class DiskBench:
             "no permission": self._failing("reads writes", PermissionError(13, "no permission")),
             "read-only": self._failing("writes", OSError(30, "read-only"), reads=False),
             "is gone": trouble(
-                "", lambda bench: bench.forget(), lambda bench: None, loses=True
+                "", lambda bench: shutil.rmtree(bench.folder / "frames"), lambda bench: None
             ),
         }  # fmt: skip
-
-    def forget(self) -> None:
-        shutil.rmtree(self.folder / "frames", ignore_errors=True)
-        (self.folder / "frames").mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
         self._patch.undo()

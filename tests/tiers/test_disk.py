@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,22 @@ def test_a_folder_that_is_gone_is_made_anew(make: Callable[..., DiskTier], path:
     assert fault(lambda: store(tier, 1)) is TierFault.UNREACHABLE
     store(tier, 1)
     assert (held(tier), load(tier, 0, 1)) == ([1], [None, FRAMES[NAMES[1]]])
+
+
+@pytest.mark.parametrize("part", ["frames", "incoming", "pagoda-tier", "*"])
+def test_a_folder_that_lost_a_part_is_made_whole(
+    make: Callable[..., DiskTier], path: Path, part: str
+) -> None:
+    """As by somebody who cleared it by hand."""
+    tier = make()
+    store(tier, 0)
+    for each in path.glob(part):
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    for number in (1, 2):
+        with suppress(TierError):
+            store(tier, number)
+    store(tier, 1)
+    assert load(tier, 1) == [FRAMES[NAMES[1]]]
 
 
 def test_what_is_no_file_is_no_frame_and_is_not_waited_for(
@@ -364,6 +382,7 @@ def test_what_is_there_is_loaded_before_it_is_counted(
 
 KILLED = """
 import os, random, signal, sys, time
+from contextlib import suppress
 from pathlib import Path
 from pagoda.tiers.disk import DiskTier
 from pagoda.tiers.frame import FrameFormat

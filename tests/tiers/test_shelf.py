@@ -18,6 +18,13 @@ BLOCK_BYTES = 64
 SECRET = b"s" * 32
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def rows_of(count: int, *, groups: int = 1, first: int = 0) -> list[list[BlockName]]:
     return [
         [BlockName(number.to_bytes(32, "big"), group) for group in range(groups)]
@@ -139,21 +146,20 @@ def test_a_tier_that_answers_questions_and_breaks_off_frames_is_left_alone() -> 
 def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
     """Where it breaks off frames as well, its answers to questions do not make it well."""
     tier = FakeTier()
-    now = 0.0
-    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=lambda: now)
-    rows = rows_of(4)
+    clock, rows = Clock(), rows_of(4)
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
     stock(shelf, rows)
     tier.fault = "half"
     tier.store = tier.refuse
     for _ in range(5):
         load_all(shelf, rows)
     assert not shelf.stats().is_open
-    for now in range(1, 60):
+    for clock.now in range(1, 60):
         if shelf.reading.allows():
             assert not shelf.probe()
             assert not shelf.stats().is_open
     tier.fault = None
-    now += 10
+    clock.now += 10
     assert shelf.reading.allows()
     assert shelf.probe()
     assert shelf.stats().is_open
@@ -163,18 +169,16 @@ def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
 
 def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
     """As one whose rates were bad once, so that a gate lets nothing through."""
-    now = 0.0
-    shelf = Shelf(
-        FakeTier(), formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=lambda: now
-    )
-    prober, rows = Prober(shelf, clock=lambda: now), rows_of(4)
+    clock, rows = Clock(), rows_of(4)
+    shelf = Shelf(FakeTier(), formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
+    prober = Prober(shelf, clock)
     assert prober._is_due()
     shelf.probe()
     stock(shelf, rows)
-    for now in (10.0, 20.0, 29.0):
+    for clock.now in (10.0, 20.0, 29.0):
         shelf.find("", rows)
         assert not prober._is_due()
-    now = 31.0
+    clock.now = 31.0
     shelf.find("", rows)
     assert prober._is_due()
     load_all(shelf, rows)

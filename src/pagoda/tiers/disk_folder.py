@@ -120,9 +120,9 @@ class DiskFolder:
         os.pwrite(lock, str(os.getpid()).encode(), 0)
 
     def is_there(self) -> bool:
-        """False: it was removed or unmounted since it was opened."""
+        """False: it was removed or unmounted since it was opened, or parts of it were."""
         with suppress(OSError):
-            return (self._root / _MARKER).exists()
+            return all((self._root / name).exists() for name in (_MARKER, _FRAMES, _INCOMING))
         return False
 
     def holds(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tries a shelf that nobody loads from, so that it is known how quick it is and whether it is well."""
+"""Tries a shelf that nobody loads from: how quick it is, and whether it is well."""
 
 from __future__ import annotations
 
