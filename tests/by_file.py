@@ -45,6 +45,15 @@ BROWSER = (
 )
 """Files that share a browser, which takes some 400 MB."""
 
+STORES = (
+    "tiers/test_tiers.py",
+    "tiers/test_tier_faults.py",
+    "tiers/test_redis.py",
+    "tiers/test_s3.py",
+    "tiers/test_audit_of_shared.py",
+)
+"""Files that share a Redis and an S3, whose libraries take a second to load."""
+
 LONG = (
     "kernels/gpu/test_compile_ahead.py",
     "kernels/test_plain_form.py",
@@ -61,6 +70,7 @@ SCOPES = {
     "alone": ALONE,
     "served": SERVED,
     "browser": BROWSER,
+    "stores": STORES,
     **{f"tests/{name}": (name,) for name in LONG},
 }
 """Files that one process runs, in the order in which processes take them; then every other file."""

@@ -39,6 +39,7 @@ NO_TORCH = ("torch", "triton", "numba", "transformers", "safetensors")
 
 ROOMS = {
     "errors": Room(0, third_party=()),
+    "byte_size": Room(0, uses=("errors",), third_party=()),
     "structured": Room(0, uses=("errors",), third_party=()),
     "limits": Room(0, uses=("errors",), third_party=()),
     "truncation": Room(0, uses=("errors", "limits"), third_party=()),
@@ -50,7 +51,7 @@ ROOMS = {
     "kernels": Room(1),
     "codecs": Room(2, uses=("cache.own_format", "cache.ports", "kernels")),
     "retention": Room(2, uses=("cache.ports", "kernels")),
-    "tiers": Room(2, uses=("cache.ports", "kernels")),
+    "tiers": Room(2, banned=NO_TORCH),
     "storage": Room(
         2,
         uses=(

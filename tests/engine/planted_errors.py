@@ -71,6 +71,11 @@ class Places:
         ]
 
 
+def of_transfers(places: list[Place]) -> list[Place]:
+    """Those where blocks come from tiers and go there."""
+    return [place for place in places if place.file.startswith("engine/transfers/")]
+
+
 class Planted:
     """An error that is raised once, at a place."""
 
@@ -135,5 +140,6 @@ def require_nothing_left(engine: Engine, num_blocks: int) -> None:
     assert not engine.timeline._waiting
     assert not engine.timeline._running
     assert not engine.scheduler.has_unfinished
+    assert not getattr(engine.scheduler.loads, "num_under_way", 0)
     stats = engine.scheduler.stats()
     assert (stats.num_running, stats.num_waiting) == (0, 0)

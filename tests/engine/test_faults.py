@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from ahead import let_run_ahead
 from hypothesis import settings
-from planted_errors import Code, Place, Places, Planted, require_nothing_left
+from planted_errors import Code, Place, Places, Planted, of_transfers, require_nothing_left
+from tiered import tiered_engine
 
 from pagoda.engine.build import Model, connect
 from pagoda.engine.core import Engine
@@ -26,11 +27,14 @@ from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import EngineError, PagodaError
 from pagoda.request import Request, SamplingParams
 from pagoda.structured import StructuredOutputs
+from tiers.fake_tier import FakeTier
 
 pytestmark = pytest.mark.anyio  # whoever is woken asks for the running loop
 
 NUM_PLACES = 80
 """Of each engine, in step and ahead, in a quick run."""
+NUM_PLACES_OF_TRANSFERS = 24
+"""Of an engine with a tier, whose other places are those of engines without."""
 NUM_BLOCKS = 18
 OWN_LOOP = ("_take_orders", "_carry_out", "_step", "_tell")
 CALLERS_PART = ("submit", "ask", "abandon")
@@ -170,16 +174,19 @@ def alone(tiny_model: Model) -> dict[str, list[tuple[object, ...]]]:
     return answers
 
 
-@pytest.fixture(scope="module", params=["in step", "ahead"])
+@pytest.fixture(scope="module", params=["in step", "ahead", "tiers"])
 def served(tiny_model: Model, request: pytest.FixtureRequest) -> Iterator[Served]:
-    engine = engine_of(
-        replace(tiny_model, max_model_len=4 * NUM_BLOCKS),
-        num_gpu_blocks_override=NUM_BLOCKS,
-        max_num_batched_tokens=24,
-        max_num_seqs=8,
-    )
+    model = replace(tiny_model, max_model_len=4 * NUM_BLOCKS)
+    options = {
+        "num_gpu_blocks_override": NUM_BLOCKS, "max_num_batched_tokens": 24, "max_num_seqs": 8,
+    }  # fmt: skip
     logging.getLogger("pagoda").setLevel(logging.CRITICAL + 1)  # hundreds of tracebacks are meant
-    yield Served(let_run_ahead(engine) if request.param == "ahead" else engine)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "tiers":
+            engine = tiered_engine(model, FakeTier(), patch=patch, block_size=4, **options)
+        else:
+            engine = engine_of(model, **options)
+        yield Served(let_run_ahead(engine) if request.param == "ahead" else engine)
     logging.getLogger("pagoda").setLevel(logging.NOTSET)
 
 
@@ -207,13 +214,16 @@ async def test_a_crowd_without_an_error(served: Served, alone: dict[str, Any]) -
 
 
 async def test_an_error_anywhere_is_nobody_elses(served: Served, alone: dict[str, Any]) -> None:
+    served.run()  # so that tiers have what comes again
     served.engine.reset_prefix_cache()
     lines = Places(CODE)
     with lines.taken_down():
         served.run()
-    places = lines.all()
+    places, num_places = lines.all(), NUM_PLACES
+    if served.engine.transfers.stats().shelves:
+        places, num_places = of_transfers(places), NUM_PLACES_OF_TRANSFERS
     if settings.get_current_profile_name() != "long":
-        places = Random(0).sample(places, NUM_PLACES)
+        places = Random(0).sample(places, num_places)
     num_reached = 0
     for number, place in enumerate(places):
         served.engine.reset_prefix_cache()

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from ahead import let_run_ahead
 from hypothesis import settings
-from planted_errors import Code, Place, Places, Planted, require_nothing_left
+from planted_errors import Code, Place, Places, Planted, of_transfers, require_nothing_left
+from tiered import tiered_engine
 
 from pagoda.cache import CacheManager
 from pagoda.engine.build import Model, connect
@@ -32,15 +33,23 @@ from pagoda.errors import PagodaError
 from pagoda.request import SamplingParams
 from pagoda.scheduling import Scheduler
 from scheduling.fake_model import request
+from tiers.fake_tier import FakeTier
 
 NUM_PLACES = 30
 """Of each engine and kind in a quick run."""
 NUM_BLOCKS = 9
 CODE = Code("engine", "scheduling", skipped=frozenset())
-FILES = {
-    f"engine/{name}.py"
-    for name in ("core", "recovery", "roster", "news", "failures", "timeline", "shared_steps")
-} | {"scheduling/scheduler.py", "scheduling/sequence.py"}
+FILES = (
+    {
+        f"engine/{name}.py"
+        for name in ("core", "recovery", "roster", "news", "failures", "timeline", "shared_steps")
+    }
+    | {"scheduling/scheduler.py", "scheduling/sequence.py"}
+    | {
+        f"engine/transfers/{name}.py"
+        for name in ("loads", "load", "incoming", "stores", "transfers")
+    }
+)
 CROWD: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy": ("one two", {"temperature": 0}),
     "choices": ("three", {"temperature": 1.0, "seed": 7, "n": 2}),
@@ -131,14 +140,20 @@ def said(inbox: Inbox) -> list[tuple[object, ...]]:
     ]
 
 
-@pytest.fixture(scope="module", params=["in step", "ahead"])
+@pytest.fixture(scope="module", params=["in step", "ahead", "tiers"])
 def engine(tiny_model: Model, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    made = connect(
-        replace(tiny_model, max_model_len=4 * NUM_BLOCKS),
-        EngineOptions(block_size=4, num_gpu_blocks_override=NUM_BLOCKS, max_num_batched_tokens=24),
-    )
+    model = replace(tiny_model, max_model_len=4 * NUM_BLOCKS)
+    options = {
+        "block_size": 4, "num_gpu_blocks_override": NUM_BLOCKS, "max_num_batched_tokens": 24,
+    }  # fmt: skip
     logging.getLogger("pagoda").setLevel(logging.CRITICAL + 1)
-    yield let_run_ahead(made) if request.param == "ahead" else made
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "tiers":
+            made = tiered_engine(model, FakeTier(), patch=patch, **options)
+            Crowd(made).run()  # so that the tier has what comes again
+        else:
+            made = connect(model, EngineOptions(**options))  # type: ignore[arg-type]
+        yield let_run_ahead(made) if request.param == "ahead" else made
     logging.getLogger("pagoda").setLevel(logging.NOTSET)
 
 
@@ -150,9 +165,11 @@ def test_wherever_an_interrupt_comes_everybody_is_told_once(engine: Engine, twic
         crowd.run()
     alone = {name: said(inbox) for name, inbox in crowd.inboxes.items()}
     random = Random(0)
-    places = [place for place in lines.all() if place.file in FILES]
+    places, num_places = [place for place in lines.all() if place.file in FILES], NUM_PLACES
+    if engine.transfers.stats().shelves:  # other places are those of engines without tiers
+        places, num_places = of_transfers(lines.all()), NUM_PLACES // 2
     if settings.get_current_profile_name() != "long":
-        places = random.sample(places, NUM_PLACES)
+        places = random.sample(places, num_places)
     for place in places:
         engine.reset_prefix_cache()
         crowd = Crowd(engine)

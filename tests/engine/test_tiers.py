@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ahead import let_run_ahead
 from planted_errors import require_nothing_left
+from tiered import all_rows
 
 from checkpoints import CASES, write_checkpoint
 from pagoda.engine.build import Model, connect, load_model
@@ -19,7 +20,6 @@ from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.request import SamplingParams
-from pagoda.tiers.segment import Segment
 from tiers.fake_tier import FAULTS, FakeTier
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
@@ -32,11 +32,6 @@ PROMPTS = [SHARED + end for end in ("one roof", "two", "a stair", "no lift at al
     "x" * 61,
     "y" * 60,
 ]
-
-
-def all_rows(segments: tuple[Segment, ...], row_s: float | None) -> int:
-    """A gate that says yes: tiny models compute quicker than anything loads."""
-    return sum(each.num_rows for each in segments)
 
 
 @pytest.fixture(scope="module", params=["in step", "ahead"])

@@ -21,6 +21,7 @@ from pagoda.engine.sessions.support import SessionSupport
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep, StepWatch
 from pagoda.engine.timeline import Timeline
+from pagoda.engine.transfers.transfer_stats import TransferStats
 from pagoda.engine.usage import Usage
 from pagoda.errors import (
     ContextLengthError,
@@ -34,6 +35,8 @@ from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingPara
 from pagoda.scheduling import SchedulerStats
 from pagoda.sizing.held_weights import HeldWeights
 from pagoda.sizing.stored_cache import StoredCache
+from pagoda.tiers.shelf_stats import ShelfCounts, ShelfStats
+from pagoda.tiers.tier import TierUsage
 
 MODEL = "fake-model"
 OTHER_NAME = "fake"
@@ -96,6 +99,16 @@ class FakeTokenizer:
         return (WORDS[place] if 0 <= place < len(WORDS) else chr(token_id)).encode()
 
 
+class FakeTransfers:
+    """A tier that has done and suffered everything."""
+
+    def stats(self) -> TransferStats:
+        counts = ShelfCounts(rejected=Counter(checksum=1), failures=Counter(timeout=2))
+        usage = TierUsage(3, 4096, None)
+        shelf = ShelfStats("disk", True, True, 0.001, 1e9, usage, counts)
+        return TransferStats((shelf,), 64, 32, {"whole": 1})
+
+
 class FakeEngine:
     """Choice c of a prompt says the words from c on; a prompt seen before counts as cached.
 
@@ -134,6 +147,7 @@ class FakeEngine:
         cache.acquire(cache.open(), [1], NO_MATCH)
         self.block_lives = BlockLives()
         self.sessions = SessionDesk(SessionSupport(), lambda do: do())
+        self.transfers = FakeTransfers()
         self.tokenizer = FakeTokenizer(self._check)
         self.says: Sequence[str] = ()
         self.is_alive = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tiers.faults import Line
-from tiers.stores import KEYS, RedisServer, S3Server
+from tiers.stores import KEYS, RedisServer, S3Server, certify
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,14 @@ def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an authority that nobody else trusts."""
+    folder = tmp_path_factory.mktemp("certificate")
+    certify(folder / "certificate.pem", folder / "key.pem")
+    return folder / "certificate.pem"
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-_PIECE = 2**16
+_PIECE = 2**19
 _SLOW_PIECE = 2**12
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -61,6 +61,10 @@ class Line:
         """From now on."""
         self._do(self._set(fault))
 
+    def cut_off(self) -> None:
+        """Whoever is connected, now."""
+        self._do(self._cut())
+
     def close(self) -> None:
         """Cut everybody off and end the thread."""
         self._do(self._end())
@@ -97,6 +101,9 @@ class Line:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _cut(self) -> None:
+        self._cut_off()
 
     def _cut_off(self) -> None:
         for writer, serving in list(self._open.items()):

@@ -36,7 +36,7 @@ class RedisServer:
         self.certificate = folder / "certificate.pem"
         """Of itself: whoever trusts it trusts this server."""
         self._key = folder / "key.pem"
-        _certify(self.certificate, self._key)
+        certify(self.certificate, self._key)
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -124,7 +124,7 @@ class S3Server:
         connection.close()
 
 
-def _certify(certificate: Path, key: Path) -> None:
+def certify(certificate: Path, key: Path) -> None:
     """For this machine, for a day."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

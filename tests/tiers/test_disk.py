@@ -186,6 +186,29 @@ def test_another_program_s_folder_is_left_alone(make: Callable[..., DiskTier], p
         held(make(beside=True))
 
 
+def test_a_folder_whose_maker_was_killed_is_made_to_its_end(tmp_path: Path) -> None:
+    made = DiskTier(tmp_path / "kv", 10**6)
+    store(made, 0)
+    made.close()
+    steps = [("lock",), ("lock", "incoming"), ("lock", "incoming", "pagoda-tier")]
+    for number, left in enumerate(((), *steps)):
+        path = tmp_path / str(number)
+        path.mkdir()
+        for name in left:
+            if name == "incoming":
+                (path / name).mkdir()
+                (path / name / "rest").write_bytes(b"pagoda")
+            else:
+                (path / name).write_bytes((tmp_path / "kv" / name).read_bytes())
+        tier = DiskTier(path, 10**6)
+        store(tier, 1)
+        assert held(tier) == [1]
+        assert sorted(each.name for each in path.iterdir()) == sorted(
+            each.name for each in (tmp_path / "kv").iterdir()
+        )
+        tier.close()
+
+
 def test_one_process_stores_in_a_folder(make: Callable[..., DiskTier], path: Path) -> None:
     first, second, beside = make(), make(), make(beside=True)
     assert fault(lambda: held(beside)) is TierFault.UNREACHABLE
@@ -348,27 +371,34 @@ from pagoda.tiers.names import BlockName
 from pagoda.tiers.seal import Checksum
 
 path, chance = Path(sys.argv[1]), random.Random(5)
-PAYLOAD, CAPACITY = 2_000_000, 8_300_000
+PAYLOAD, CAPACITY = 1_000_000, 4_200_000
 form = FrameFormat(bytes(32), PAYLOAD, Checksum())
 contents = [os.urandom(PAYLOAD) for _ in range(2)]
 blocks = [BlockName(bytes([number]) * 32, 0) for number in range(9)]
 frames = [(form.name(block), form.encode(block, each)) for block in blocks for each in contents]
 num_left = num_frames = 0
 
-def write():
+def write(begun):
     tier = DiskTier(path, CAPACITY)
     while True:
         for name, frame in chance.sample(frames, len(frames)):
             tier.store([(name, frame)], 10.0)
+            os.write(begun, b".")
 
 for number in range(50):
+    has_begun, begun = os.pipe()
     child = os.fork()
     chance.random()
     if child == 0:
-        write()
-    time.sleep(chance.uniform(0.004, 0.03))
+        write(begun)
+    os.read(has_begun, 1)
+    time.sleep(chance.uniform(0, 0.01))
+    while number % 2 and not os.listdir(path / "incoming"):
+        pass  # these are killed in the middle of a frame
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(has_begun)
+    os.close(begun)
     files = [each for each in path.rglob("*") if each.is_file()]
     assert sum(each.stat().st_blocks * 512 for each in files) <= CAPACITY + 2 * 4096
     num_left += any(each.parent.name == "incoming" for each in files)

@@ -6,6 +6,7 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -77,6 +78,18 @@ def test_a_frame_comes_back_as_it_went(name: str) -> None:
     noise = random.Random(0).randbytes(PAYLOAD_BYTES)
     assert len(form.encode(BLOCK, noise)) == form.max_bytes  # compressing would make it longer
     assert bytes(form.decode(BLOCK, form.encode(BLOCK, noise))) == noise
+
+
+def test_threads_share_a_format() -> None:
+    form = replace(FORMATS["sealed zstd"], payload_bytes=100 * PAYLOAD_BYTES)
+
+    def work(number: int) -> bool:
+        block, payload = BlockName(bytes([number]) * 32, 0), 100 * payload_of(number)
+        frames = [form.encode(block, payload) for _ in range(20)]
+        return all(bytes(form.decode(block, frame)) == payload for frame in frames)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(8)))
 
 
 def again(frame: bytes) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from pagoda.tiers.s3 import S3Tier
 from pagoda.tiers.s3_address import S3Address
 from pagoda.tiers.s3_errors import tier_error
 from pagoda.tiers.tier import TierError, TierFault
-from tiers.faults import Fault, Line
+from tiers.faults import WELL, Fault, Line
 from tiers.stores import BUCKET, KEYS, S3Server
 
 PATIENCE_S = 10.0
@@ -57,6 +59,16 @@ def test_addresses_that_are_none(url: str, endpoint: str | None) -> None:
     with pytest.raises(InvalidOptionError, match="kv_tier") as caught:
         S3Address.parse(url, endpoint=endpoint)
     assert "word" not in str(caught.value)
+
+
+def test_an_authority_of_one_s_own(certificate: Path, tmp_path: Path) -> None:
+    trusting = S3Address.parse("s3://bucket", ca_file=str(certificate))
+    assert trusting.ca == certificate.read_bytes()
+    assert trusting.open()
+    (tmp_path / "none.pem").write_text("no certificate")
+    for name in ("none.pem", "missing.pem"):
+        with pytest.raises(InvalidOptionError, match="no certificates"):
+            S3Address.parse("s3://bucket", ca_file=str(tmp_path / name))
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,4 +170,22 @@ def test_nobody_is_asked_when_a_tier_is_made(s3_server: S3Server, s3_line: Line)
         tier.usage()
     assert caught.value.reason is TierFault.UNREACHABLE
     assert KEYS["AWS_SECRET_ACCESS_KEY"] not in repr(caught.value)
+    tier.close()
+
+
+def test_connections_that_were_cut_off_are_not_noticed(s3_server: S3Server, s3_line: Line) -> None:
+    """As by a server that was begun anew: whatever the next call is, it does what it should."""
+    tier, frames = opened(s3_server, "cut", s3_line.port), list(zip(NAMES, FRAMES, strict=True))[:4]
+    for _ in range(15):
+        s3_line.set(Fault(status="403 AccessDenied"))
+        with pytest.raises(TierError):
+            tier.store(frames, PATIENCE_S)
+        s3_line.set(WELL)
+        tier.store(frames, PATIENCE_S)
+        s3_line.set(Fault(status="403 AccessDenied"))
+        with ThreadPoolExecutor(2) as threads:
+            asked = [threads.submit(tier.holds, NAMES[:4], PATIENCE_S) for _ in range(2)]
+            assert all(isinstance(each.exception(), TierError) for each in asked)
+        s3_line.set(WELL)
+        tier.remove(NAMES[:4], PATIENCE_S)
     tier.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -67,7 +67,7 @@ class Trouble:
     fault: Fault = WELL
     """Of the line."""
     harm: Callable[[Any], object] | None = None
-    """Done to the server itself; its `make_well` would undo it, but for what it held."""
+    """Done to the server itself; whoever is connected to it has to begin anew."""
     heal: Callable[[Any], object] | None = None
 
 
@@ -98,8 +98,6 @@ LINE_FAULTS = {
 def forbid(*rights: str) -> Callable[[RedisServer], None]:
     def harm(server: RedisServer) -> None:
         server.ask("ACL", "SETUSER", "default", *rights)
-        if "nopass" not in rights:
-            server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     return harm
 
@@ -185,6 +183,7 @@ def go_through(tier: Tier, server: Any, line: Line, trouble: Trouble) -> None:
     line.set(trouble.fault)
     if trouble.harm is not None:
         trouble.harm(server)
+        line.cut_off()
     judge_all(tier, trouble)
     line.set(WELL)
     if trouble.heal is not None:
@@ -219,7 +218,10 @@ def test_redis(
 
 @pytest.mark.parametrize("name", [*LINE_FAULTS, *S3_FAULTS])
 def test_s3(name: str, s3_tier: S3Tier, s3_server: S3Server, s3_line: Line) -> None:
-    go_through(s3_tier, s3_server, s3_line, {**LINE_FAULTS, **S3_FAULTS}[name])
+    """Requests are made again while there is time, so on a busy machine it may run out."""
+    trouble = {**LINE_FAULTS, **S3_FAULTS}[name]
+    lenient = replace(trouble, reasons=trouble.reasons | {TIMEOUT})
+    go_through(s3_tier, s3_server, s3_line, lenient)
 
 
 @pytest.mark.redis
@@ -240,7 +242,7 @@ def test_a_redis_that_is_dead_at_start_and_dies_again(
 
 def test_an_s3_that_is_dead_at_start(s3_tier: S3Tier, s3_line: Line) -> None:
     s3_line.set(Fault(refuses=True))
-    judge_all(s3_tier, LINE_FAULTS["refused"])
+    judge_all(s3_tier, trouble(ALL, UNREACHABLE, TIMEOUT))
     s3_line.set(WELL)
     s3_tier.store(list(zip(NAMES[:KEPT], FRAMES, strict=False)), PATIENCE_S)
     is_well(s3_tier)

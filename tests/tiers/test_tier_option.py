@@ -32,6 +32,8 @@ TAKEN: dict[str, dict[str, Any]] = {
     "host:store=reused,size=1GB": {"capacity_bytes": 10**9, "store": StorePolicy.REUSED},
     "redis://h:6379/0": {"kind": "redis", "address": "redis://h:6379/0", "ttl_s": None},
     "rediss://u:p@h,ttl=7d": {"kind": "redis", "address": "rediss://u:p@h", "ttl_s": 604800.0},
+    "rediss://h,ca=/ca.pem": {"kind": "redis", "ca_file": "/ca.pem"},
+    "s3://bucket,ca=/ca.pem": {"kind": "s3", "ca_file": "/ca.pem"},
     "s3://bucket/a/b,endpoint=http://h:9000,region=eu-1,store=always": {
         "kind": "s3",
         "address": "s3://bucket/a/b",
@@ -60,9 +62,9 @@ REFUSED = {
     "disk:/kv,size=1GiB,timeout=-1": "kv_tier timeout='-1': a span of time like",
     "disk:/kv,size=1GiB,timeout=0": "kv_tier timeout='0': must be more than nothing",
     "disk:/kv,size=1GiB,compression=lz4": "kv_tier compression='lz4': none or zstd",
-    "redis://u:s3cret@h,size=1GiB": "size: redis takes compression, store, timeout, ttl",
+    "redis://u:s3cret@h,size=1GiB": "size: redis takes ca, compression, store, timeout, ttl",
     "rediss://u:s3cret/s3cret@h,ttl=never": "kv_tier ttl='never': a span of time",
-    "s3://k:s3cret@b,ttl=1d": "ttl: s3 takes compression, endpoint, region, store, timeout",
+    "s3://k:s3cret@b,ttl=1d": "ttl: s3 takes ca, compression, endpoint, region, store, timeout",
     "sqlite://u:s3cret@h": "must be one of",
     f"disk:{'x' * 5000},size=1GiB": "kv_tier='5,015 characters': at most 4,096",
 }

@@ -53,6 +53,17 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class Gated:
+    """Blocks of a prefix that a tier had, and that were quicker to compute than to load."""
+
+    tier: str
+    num_tokens: int
+    load_s: float
+    """What loading them would have taken, by what was measured."""
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Miss:
     """What a sequence did not find when it began."""
 
@@ -67,6 +78,8 @@ class Miss:
     divergence: Divergence | None = None
     others: tuple[Origin, ...] = ()
     """Who has what is not shared."""
+    gated: Gated | None = None
+    """What was not in the cache, and was elsewhere."""
     origin: Origin = NOBODYS
     """Whose sequence it is."""
 

@@ -75,6 +75,8 @@ class AsyncEngine:
         """What other sizes of the cache would find, to be read alone; None: nobody tells."""
         self.block_lives = engine.block_lives
         """How long blocks stay in the cache; to be read alone."""
+        self.transfers = engine.transfers
+        """Loads and stores between the cache and its tiers; to be read alone."""
         self._intake_threads = IntakeThreads()
         self.tokenizer = AsyncTokenizer(
             engine.intake.tokenizer, engine.vocabulary, self._intake_threads

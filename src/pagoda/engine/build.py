@@ -28,6 +28,7 @@ from pagoda.engine.sessions.wiring import sessions_of
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
 from pagoda.engine.transfers.facts import namespace_of
+from pagoda.engine.transfers.first_rate import measure_prefill
 from pagoda.engine.transfers.shelves import shelves_of
 from pagoda.engine.transfers.wiring import TierWiring
 from pagoda.models.decoder import DecoderSpec
@@ -184,6 +185,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     if tiers is not None:
         args = (cache, running.storage, options.retention, watch.prefill_rate)
         transfers = tiers.transfers(*args)
+        most_tokens = min(sized.limits.max_num_batched_tokens, model.max_model_len)
+        measure_prefill(cache, running.runner, most_tokens, watch.prefill_rate)
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=sized.limits.max_num_batched_tokens,
@@ -243,6 +246,9 @@ def _namespace(
 ) -> Namespace | None:
     """Whose blocks can be this engine's; None where no block ever leaves it."""
     if not options.kv_tiers and options.kv_tier_key_file is None:
+        return None
+    if not options.enable_prefix_caching:
+        logger.warning("nothing is kept on tiers: prefix caching is off")
         return None
     codecs = running.storage.namespace
     args = (model.spec, model.held, options.activation_dtype, spec, codecs, running.numerics())

@@ -189,6 +189,13 @@ class Engine:
             self.transfers.hand_out(is_idle=launched is due is None)
             self.watch.end()
 
+    def tidy(self) -> bool:
+        """While nothing runs: one piece of what could wait. False: nothing is left."""
+        if not self.transfers.has_stores:
+            return False
+        self.transfers.hand_out(is_idle=False)
+        return True
+
     def close(self) -> None:
         """Store what is to be stored, for some seconds at most, and give tiers up. Nothing may be
         asked of the engine afterwards."""

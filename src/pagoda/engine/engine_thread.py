@@ -128,7 +128,7 @@ class EngineThread:
 
     def _do_chore(self) -> bool:
         """Do one chore; False if none is left."""
-        return next(self._chores, "none is left") is None
+        return self._engine.tidy() or next(self._chores, "none is left") is None
 
     def _take_orders(self, wait: bool) -> None:
         while wait or not self._inbox.empty():

@@ -203,9 +203,6 @@ class EngineOptions:
             shared = is_shared(tier) if isinstance(tier, TierOption) else tier.is_shared
             if shared and self.kv_tier_key_file is None:
                 raise InvalidOptionError("kv_tier", str(tier), _NEEDS_KEY)
-        if self.kv_tiers and not self.enable_prefix_caching:
-            limit = "has nothing to keep without prefix caching"
-            raise InvalidOptionError("kv_tier", str(self.kv_tiers[0]), limit)
 
 
 def _require_whole(name: str, value: object, low: int) -> None:

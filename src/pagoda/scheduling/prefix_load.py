@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pagoda.cache.miss import Gated
+
 
 class PrefixLoad(Protocol):
     """More of a prefix is looked for, or on its way into the cache."""
@@ -11,6 +13,11 @@ class PrefixLoad(Protocol):
     @property
     def is_done(self) -> bool:
         """Nothing more comes of it: what has come can be found in the cache."""
+        ...
+
+    @property
+    def gated(self) -> Gated | None:
+        """What was found and not brought, because computing it is quicker."""
         ...
 
     def abandon(self) -> None:
@@ -22,6 +29,7 @@ class NothingToLoad:
     """See `PrefixLoad`; nothing comes from anywhere."""
 
     is_done = True
+    gated = None
 
     def abandon(self) -> None:
         """There is nothing to end."""

@@ -317,7 +317,7 @@ class Scheduler:
         lookup = self.cache.acquire(sequence.table, sequence.token_ids, match, counted=is_first)
         sequence.num_computed_tokens = match.num_tokens
         if is_first:
-            sequence.lookup, sequence.num_cached_tokens = lookup, match.num_tokens
+            sequence.found(lookup, match.num_tokens)
         self._run(sequence)
         self._compute(sequence, step)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Tokens
+from dataclasses import replace
 from enum import Enum
 
 from pagoda.cache import AttentionWindow, BlockTable, CacheManager
@@ -116,6 +117,13 @@ class Sequence:
     def wants_prompt_rows(self, start: int) -> bool:
         """Logits are asked for of every row that a step computes from position `start` on."""
         return self.wants_prompt_logprobs and start < self.num_prompt_tokens
+
+    def found(self, lookup: Lookup | None, num_tokens: int) -> None:
+        """It begins for the first time, with so many tokens of the cache's."""
+        self.lookup, self.num_cached_tokens = lookup, num_tokens
+        gated = None if self.awaited_load is None else self.awaited_load.gated
+        if gated is not None and lookup is not None and lookup.miss is not None:
+            lookup.miss = replace(lookup.miss, gated=gated)
 
     def append(self, token_id: int) -> None:
         """The next token of the output."""

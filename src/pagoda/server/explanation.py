@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from pagoda.cache.miss import Cause, Divergence, Eviction, Miss
+from pagoda.cache.miss import Cause, Divergence, Eviction, Gated, Miss
 from pagoda.server.keys import Holder
 from pagoda.server.left_out import left_out
 
@@ -40,6 +40,15 @@ class Diverged(BaseModel):
     cached: str
 
 
+class OnTier(BaseModel):
+    """What was not in the cache and lay elsewhere, and was quicker to compute than to load."""
+
+    tier: str
+    tokens: int
+    load_seconds: float
+    compute_seconds: float
+
+
 class CacheExplanation(BaseModel):
     """What of one prompt was found in the cache, and why no more."""
 
@@ -53,6 +62,7 @@ class CacheExplanation(BaseModel):
     """All of it in words."""
     evicted: Evicted | None = left_out()
     diverged: Diverged | None = left_out()
+    on_tier: OnTier | None = left_out()
     kept_apart_by: list[str] | None = left_out()
     """What the prompt has not in common with the same text in the cache: its tenant, its salt or
     its retention."""
@@ -93,6 +103,7 @@ class PromptLookup(NamedTuple):
             explanation=self._words(miss, evicted, diverged, apart),
             evicted=evicted,
             diverged=diverged,
+            on_tier=None if miss.gated is None else _on_tier(miss.gated),
             kept_apart_by=list(apart) or None,
         )
 
@@ -123,6 +134,11 @@ class PromptLookup(NamedTuple):
                 )
             if cause is Cause.NOT_SHARED:
                 parts.append(f"It belongs to another {' and another '.join(apart)}.")
+        if miss.gated is not None:
+            parts.append(
+                f"{miss.gated.num_tokens:,} of them were on {miss.gated.tier}: "
+                f"{miss.gated.load_s:.1f} s to load, {miss.gated.compute_s:.1f} s to compute."
+            )
         return " ".join(parts)
 
 
@@ -148,6 +164,15 @@ def _evicted(miss: Miss, eviction: Eviction, holder: Holder) -> Evicted:
         seconds_ago=round(eviction.seconds_ago, digits),
         idle_seconds=round(eviction.idle_s, digits),
         to_make_room_for=room_for,
+    )
+
+
+def _on_tier(gated: Gated) -> OnTier:
+    return OnTier(
+        tier=gated.tier,
+        tokens=gated.num_tokens,
+        load_seconds=round(gated.load_s, 3),
+        compute_seconds=round(gated.compute_s, 3),
     )
 
 

@@ -10,6 +10,7 @@ from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.miss import Cause
 from pagoda.scheduling import FinishReason
 from pagoda.server.admission import Admission
+from pagoda.server.tier_metrics import by_reason, moved, of_tiers
 from pagoda.server.traffic import Traffic
 from pagoda.sizing import stored_cache
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pagoda.engine.histogram import Histogram
     from pagoda.engine.stats import EngineStats
     from pagoda.engine.timeline import Timeline
+    from pagoda.engine.transfers.transfer_stats import TransferStats
     from pagoda.engine.usage import Usage
 
 LabelValues = tuple[str, ...]
@@ -36,6 +38,7 @@ class Figures:
     block_lives: BlockLives
     admission: Admission
     traffic: Traffic
+    transfers: TransferStats
     usage: Mapping[str, Usage]
     """By tenant."""
     step_age_s: float
@@ -139,6 +142,51 @@ METRIC_ROWS = (
     MetricRow("gauge", "prefix_cache_hit_rate_at",
               "Share of the tokens looked up lately that another size would find, by policy.",
               _hit_rates, labels=("multiple", "policy")),
+    MetricRow("counter", "external_prefix_cache_queries",
+              "Tokens that the prefix cache did not have and tiers were asked for.",
+              lambda figures: figures.transfers.num_tokens_asked),
+    MetricRow("counter", "external_prefix_cache_hits", "Tokens that came from tiers.",
+              lambda figures: figures.transfers.num_tokens_loaded),
+    MetricRow("counter", "kv_tier_lookups",
+              "Look-ups of prefixes in tiers, and what was loaded after them, by how they ended.",
+              lambda figures: {(how,): number
+                               for how, number in figures.transfers.endings.items()},
+              labels=("ending",)),
+    MetricRow("gauge", "kv_tier_up", "1 while a tier is asked for blocks, 0 while it is not.",
+              lambda figures: of_tiers(figures.transfers, lambda tier: tier.is_open),
+              labels=("tier",)),
+    MetricRow("gauge", "kv_tier_round_trip_seconds",
+              "What a question to a tier takes that moves no blocks, as measured of late.",
+              lambda figures: of_tiers(figures.transfers, lambda tier: tier.round_trip_s),
+              labels=("tier",)),
+    MetricRow("gauge", "kv_tier_load_bytes_per_second",
+              "Bytes of blocks a second that a tier gives, as measured of late.",
+              lambda figures: of_tiers(figures.transfers, lambda tier: tier.bytes_per_s),
+              labels=("tier",)),
+    MetricRow("gauge", "kv_tier_used_bytes", "What a tier holds, as it told last.",
+              lambda figures: of_tiers(figures.transfers, lambda tier: tier.used_bytes),
+              labels=("tier",)),
+    MetricRow("counter", "kv_tier_queries", "Blocks of prefixes that a tier was asked for.",
+              lambda figures: of_tiers(figures.transfers, lambda tier: tier.counts.rows_asked),
+              labels=("tier",)),
+    MetricRow("counter", "kv_tier_hits", "Blocks of prefixes that a tier said it had.",
+              lambda figures: of_tiers(figures.transfers, lambda tier: tier.counts.rows_found),
+              labels=("tier",)),
+    MetricRow("counter", "kv_tier_frames", "Frames that were loaded from a tier and stored there.",
+              lambda figures: moved(figures.transfers, "frames"), labels=("tier", "way")),
+    MetricRow("counter", "kv_tier_bytes", "Bytes of those.",
+              lambda figures: moved(figures.transfers, "bytes"), labels=("tier", "way")),
+    MetricRow("counter", "kv_tier_dropped_stores",
+              "Blocks that were not stored, because too many waited to be.",
+              lambda figures: of_tiers(figures.transfers, lambda tier: tier.counts.frames_dropped),
+              labels=("tier",)),
+    MetricRow("counter", "kv_tier_rejected_frames",
+              "Frames that were missing or bad when they were loaded, by reason.",
+              lambda figures: by_reason(figures.transfers, lambda tier: tier.counts.rejected),
+              labels=("tier", "reason")),
+    MetricRow("counter", "kv_tier_failures", "Calls that a tier could not do, by reason.",
+              lambda figures: by_reason(figures.transfers, lambda tier: tier.counts.failures),
+              labels=("tier", "reason")),
     MetricRow("counter", "kv_cache_evictions", "Cached blocks that were forgotten for new ones.",
               lambda figures: figures.stats.num_evicted_blocks),
     MetricRow("counter", "tenant_tokens", "Tokens of each tenant, by what became of them.",

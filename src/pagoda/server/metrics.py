@@ -57,6 +57,7 @@ class MetricsCollector(Collector):
             block_lives=engine.block_lives,
             admission=self._admission,
             traffic=self._traffic,
+            transfers=engine.transfers.stats(),
             usage=engine.usage(),
             step_age_s=engine.step_age_s,
         )

@@ -30,9 +30,8 @@ _LOCK = "lock"
 _FRAMES = "frames"
 _INCOMING = "incoming"
 _QUARANTINE = "quarantine"
-_OURS = frozenset((_MARKER, _LOCK, _FRAMES, _INCOMING, _QUARANTINE))
 _UNMARKED = frozenset((_LOCK, _INCOMING, "lost+found"))
-"""What may lie in a folder that is no tier's yet."""
+"""What may lie in a folder that is no tier's yet: whoever was making it may have been killed."""
 _MOST_QUARANTINED = 32
 _PAGE = 4096
 _FAULTS = {
@@ -80,12 +79,13 @@ class DiskFolder:
     def _take_over(self) -> None:
         self._take_lock()
         try:
-            for name in (_FRAMES, _INCOMING, _QUARANTINE):
-                (self._root / name).mkdir(mode=0o700, exist_ok=True)
+            (self._root / _INCOMING).mkdir(mode=0o700, exist_ok=True)
             for path in (self._root / _INCOMING).iterdir():
                 path.unlink()
             if not (self._root / _MARKER).exists():
                 self._write(_MARK, self._root / _MARKER)
+            for name in (_FRAMES, _QUARANTINE):
+                (self._root / name).mkdir(mode=0o700, exist_ok=True)
         except BaseException:
             self.close()
             raise

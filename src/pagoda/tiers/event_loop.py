@@ -58,7 +58,7 @@ class EventLoop:
                 future.cancel()
 
     def close(self) -> None:
-        """End the thread and what it does; calls that wait, and later ones, raise CancelledError."""
+        """End the thread and what it does. Calls that wait, or come later, raise CancelledError."""
         with self._lock:
             self._is_closed = True
             loop, self._loop = self._loop, None

@@ -55,15 +55,23 @@ def _disk(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
 def _redis(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
     from pagoda.tiers.redis import RedisTier
 
-    return RedisTier(option.address, max_frame_bytes, ttl_s=option.ttl_s)
+    return RedisTier(
+        option.address, max_frame_bytes, ttl_s=option.ttl_s, ca_file=option.ca_file, option=FIELD
+    )
 
 
 def _s3(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
     from pagoda.tiers.s3 import S3Tier
     from pagoda.tiers.s3_address import S3Address
 
-    address = S3Address.parse(option.address, endpoint=option.endpoint, region=option.region)
-    return S3Tier(address.open(), max_frame_bytes, told=str(address))
+    address = S3Address.parse(
+        option.address,
+        endpoint=option.endpoint,
+        region=option.region,
+        ca_file=option.ca_file,
+        option=FIELD,
+    )
+    return S3Tier(address.open(FIELD), max_frame_bytes, told=str(address))
 
 
 _ROWS = (
@@ -75,7 +83,7 @@ _ROWS = (
         _redis,
         schemes=("redis://", "rediss://"),
         is_shared=True,
-        takes=frozenset({"ttl"}),
+        takes=frozenset({"ttl", "ca"}),
         needs=_ADDRESS,
         store=StorePolicy.REUSED,
     ),
@@ -85,7 +93,7 @@ _ROWS = (
         _s3,
         schemes=("s3://",),
         is_shared=True,
-        takes=frozenset({"endpoint", "region"}),
+        takes=frozenset({"endpoint", "region", "ca"}),
         needs=_ADDRESS,
         store=StorePolicy.REUSED,
         timeout_s=5.0,

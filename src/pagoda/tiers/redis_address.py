@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pagoda.errors import InvalidOptionError
+from pagoda.tiers.certificates import context_of
 from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.tier import TierError, TierFault
 
@@ -53,7 +54,7 @@ class RedisAddress:
             raise InvalidOptionError(option, shown, _FORM)
         user = unquote(parts.username) if parts.username else None
         password = unquote(parts.password) if parts.password else None
-        tls = _trust(ca_file, option) if parts.scheme == "rediss" else None
+        tls = context_of(ca_file, option) if parts.scheme == "rediss" else None
         return cls(host, port, int(database), user, password, tls)
 
     def __str__(self) -> str:
@@ -111,14 +112,6 @@ class RedisAddress:
         if isinstance(answers[0], OSError):
             raise TierError(TierFault.UNREACHABLE, f"{self}: the host is not known")
         return answers[0]
-
-
-def _trust(ca_file: str | None, option: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        limit = f"no certificates of an authority can be read there ({error.strerror or error})"
-        raise InvalidOptionError(f"{option} ca", ca_file, limit) from None
 
 
 def without_password(url: str) -> str:

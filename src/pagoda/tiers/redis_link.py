@@ -56,6 +56,10 @@ class RedisLink:
         self._reader: Any = hiredis.Reader()  # whose types do not know that it reads bytearrays
         self._buffer = bytearray(_READ_BYTES)
         self._num_awaited = 0
+        self._asked_at = 0.0
+        self.round_trip_s = float("inf")
+        """The least that a question and its answer took on this connection: a machine that is
+        busy now and then is not far away."""
         try:
             self._socket = address.connect(deadline)
         except TimeoutError:
@@ -64,8 +68,6 @@ class RedisLink:
             raise self._unreachable(error) from None
         try:
             self._log_in(deadline)
-            self.round_trip_s = self._time_round_trip(deadline)
-            """What a question and its answer took when the connection was made."""
         except BaseException:
             self.close()
             raise
@@ -81,6 +83,8 @@ class RedisLink:
 
     def send(self, *command: Any, deadline: Deadline) -> None:
         """One more command: words, numbers and bytes. Raises TierError."""
+        if not self._num_awaited:
+            self._asked_at = time.monotonic()
         self._num_awaited += 1
         try:
             self._socket.settimeout(deadline.left_s())
@@ -138,6 +142,9 @@ class RedisLink:
         except hiredis.ProtocolError:
             raise TierError(TierFault.FOREIGN, f"{self._address}: no Redis answers") from None
         self._num_awaited -= 1
+        if self._asked_at:
+            self.round_trip_s = min(self.round_trip_s, time.monotonic() - self._asked_at)
+            self._asked_at = 0.0  # others have waited for it too
         return answer
 
     def _log_in(self, deadline: Deadline) -> None:
@@ -148,12 +155,7 @@ class RedisLink:
             self.ask("AUTH", *user, address.password, deadline=deadline)
         if address.database:
             self.ask("SELECT", address.database, deadline=deadline)
-
-    def _time_round_trip(self, deadline: Deadline) -> float:
-        """It also finds out whether this user may do anything here."""
-        began = time.monotonic()
-        self.ask("PING", deadline=deadline)
-        return time.monotonic() - began
+        self.ask("PING", deadline=deadline)  # who may not do that may do nothing here
 
     def _refused(self, answer: str) -> TierError:
         """Of what a server says only the first word is told: it may repeat what it was sent."""

@@ -8,6 +8,7 @@ fewer of them takes larger blocks.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _NUM_REQUESTS = 16
 """At once, of one call."""
+_PAUSES_S = (0.01, 0.1)
+"""Before a request that was broken off is made again."""
 _USAGE_TIMEOUT_S = 1.0
 _USAGE_AGE_S = 300.0
 """Counting objects takes a request for each thousand: it is not done again for so long."""
@@ -161,23 +164,29 @@ class S3Tier(Tier):
 
     async def _put_as(self, name: str, content: FrameBytes, mode: Any) -> None:
         put = self._obstore.put_async
-        await _twice(lambda: put(self._store, name, content, mode=mode, use_multipart=False))
+        await _again(lambda: put(self._store, name, content, mode=mode, use_multipart=False))
 
     async def _delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            await _twice(lambda: self._obstore.delete_async(self._store, name))
+            await _again(lambda: self._obstore.delete_async(self._store, name))
 
 
-async def _twice(request: Callable[[], Awaitable[object]]) -> None:
-    """Again where it was broken off. The library itself repeats only what changes nothing; but a
-    server that was begun anew cuts off the connections that are kept for the next request, and
-    here a request can be repeated without harm."""
-    try:
-        await request()
-    except Exception as error:
-        if not is_broken_off(error):
-            raise
-        await request()
+async def _again(request: Callable[[], Awaitable[object]]) -> None:
+    """Until it is not broken off, some times.
+
+    The library itself repeats only what changes nothing; but a server that was begun anew has cut
+    off the connections that are kept for the next requests, which is noticed after a moment, and
+    here a request can be repeated without harm.
+    """
+    for pause_s in _PAUSES_S:
+        try:
+            await request()
+            return
+        except Exception as error:
+            if not is_broken_off(error):
+                raise
+        await asyncio.sleep(pause_s)
+    await request()
 
 
 async def _next(chunks: AsyncIterator[Any]) -> Any:

@@ -7,12 +7,13 @@ role. It is never in a URL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pagoda.errors import InvalidOptionError
+from pagoda.tiers.certificates import read_certificates
 from pagoda.tiers.redis_address import without_password
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class S3Address:
     """None: Amazon's own."""
     region: str | None = None
     """None: what `AWS_REGION` says, or us-east-1."""
+    ca: bytes | None = field(default=None, repr=False)
+    """Certificates of an authority that is trusted beside those that the machine trusts (PEM)."""
 
     @classmethod
     def parse(
@@ -45,6 +48,7 @@ class S3Address:
         *,
         endpoint: str | None = None,
         region: str | None = None,
+        ca_file: str | None = None,
         option: str = "kv_tier",
     ) -> S3Address:
         """Raises InvalidOptionError, which names `option` and what is wrong with it."""
@@ -58,7 +62,8 @@ class S3Address:
             raise InvalidOptionError(option, shown, _FORM)
         if endpoint is not None:
             _check_endpoint(endpoint, option)
-        return cls(parts.netloc, parts.path.strip("/"), endpoint, region)
+        ca = None if ca_file is None else read_certificates(ca_file, option)
+        return cls(parts.netloc, parts.path.strip("/"), endpoint, region, ca)
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
@@ -72,14 +77,17 @@ class S3Address:
                 option, str(self), "S3 needs a library more: pip install 'pagoda-llm[s3]'"
             ) from None
         given: dict[str, Any] = {"endpoint": self.endpoint, "region": self.region}
+        client: Any = {
+            "allow_http": self.endpoint is not None and self.endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=_CONNECT_S),
+            "timeout": timedelta(seconds=_REQUEST_S),
+        }
+        if self.ca is not None:
+            client["root_certificate"] = self.ca
         return S3Store(
             self.bucket,
             prefix=self.prefix or None,
-            client_options={
-                "allow_http": self.endpoint is not None and self.endpoint.startswith("http://"),
-                "connect_timeout": timedelta(seconds=_CONNECT_S),
-                "timeout": timedelta(seconds=_REQUEST_S),
-            },
+            client_options=client,
             retry_config={
                 "max_retries": _NUM_RETRIES,
                 "backoff": {"init_backoff": timedelta(seconds=_BACKOFF_S)},

@@ -45,6 +45,11 @@ class ShelfStats:
     """As of the last probe."""
     counts: ShelfCounts
 
+    @property
+    def used_bytes(self) -> int | None:
+        """What the tier holds; None: it has not told."""
+        return None if self.usage is None else self.usage.num_bytes
+
 
 class Tally:
     """Counts, for several threads."""

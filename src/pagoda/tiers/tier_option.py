@@ -4,6 +4,7 @@
     host:size=8GiB
     redis://host:6379/0,ttl=7d
     s3://bucket/prefix,endpoint=http://host:9000,region=eu-1
+    rediss://host:6379/0,ca=FILE
 
 and behind any of them `store=always|reused`, `timeout=SECONDS`, `compression=none|zstd`. Options
 are told apart by their names, so an address may have commas of its own.
@@ -51,6 +52,8 @@ class TierOption:
     ttl_s: float | None = None
     endpoint: str | None = None
     region: str | None = None
+    ca_file: str | None = None
+    """Of the authority whose certificates are trusted; None: those that the machine trusts."""
 
     def __str__(self) -> str:
         """As people may see it."""
@@ -156,6 +159,10 @@ def _region(option: TierOption, value: str) -> TierOption:
     return replace(option, region=value)
 
 
+def _ca(option: TierOption, value: str) -> TierOption:
+    return replace(option, ca_file=value)
+
+
 _OF_ALL = frozenset(("store", "timeout", "compression"))
 _READERS: Mapping[str, Callable[[TierOption, str], TierOption]] = {
     "store": _store,
@@ -165,4 +172,5 @@ _READERS: Mapping[str, Callable[[TierOption, str], TierOption]] = {
     "ttl": _ttl,
     "endpoint": _endpoint,
     "region": _region,
+    "ca": _ca,
 }

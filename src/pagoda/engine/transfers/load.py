@@ -7,7 +7,7 @@ done        nothing is held; the rest is computed
 
 from __future__ import annotations
 
-from pagoda.engine.transfers.gated import Gated
+from pagoda.cache.miss import Gated
 from pagoda.engine.transfers.incoming import IncomingPrefix
 from pagoda.tiers.load import Load
 from pagoda.tiers.look_up import LookUp

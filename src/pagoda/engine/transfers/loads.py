@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pagoda.cache import BlockTable, CacheManager, PrefixMatch
+from pagoda.cache.miss import Gated
 from pagoda.engine.prefill_rate import PrefillRate
-from pagoda.engine.transfers.gated import Gated
 from pagoda.engine.transfers.incoming import ImportBlock, IncomingPrefix
 from pagoda.engine.transfers.load import PrefixFromTiers
 from pagoda.request import Request

@@ -49,6 +49,11 @@ class TierStores:
         """Blocks that are noted and not looked at."""
         return len(self._notes)
 
+    @property
+    def can_go_on(self) -> bool:
+        """Some are, and there is room for their copies."""
+        return len(self._notes) > 0 and self._mover.num_free_bytes >= self._block_bytes
+
     def hand_out(self) -> None:
         """Copy blocks that some tier wants and has not, as many as a turn allows."""
         left = min(TURN_BYTES, self._mover.num_free_bytes)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Protocol
+from weakref import finalize
 
 from pagoda.engine.transfers.loads import TierLoads
 from pagoda.engine.transfers.stores import TierStores
+from pagoda.engine.transfers.transfer_stats import TransferStats
 from pagoda.tiers.mover import TierMover
-from pagoda.tiers.shelf_stats import ShelfStats
 
 logger = logging.getLogger("pagoda")
 
 _WAIT_S = 0.002
 """What an engine that has nothing to compute waits before it looks again who else has come."""
 _CLOSE_S = 5.0
+_LEFT_S = 1.0
+"""What an engine that nobody closes takes to store what waits to be, at most."""
 
 
 class Transfers(Protocol):
@@ -31,11 +35,11 @@ class Transfers(Protocol):
 
     @property
     def has_stores(self) -> bool:
-        """`hand_out` has more to do."""
+        """`hand_out` has more to do, and can."""
         ...
 
-    def stats(self) -> tuple[ShelfStats, ...]:
-        """Of each tier, as of now; any thread may ask."""
+    def stats(self) -> TransferStats:
+        """As of now; any thread may ask."""
         ...
 
     def close(self) -> None:
@@ -54,8 +58,8 @@ class NoTransfers:
     def hand_out(self, *, is_idle: bool) -> None:
         """To nobody."""
 
-    def stats(self) -> tuple[ShelfStats, ...]:
-        return ()
+    def stats(self) -> TransferStats:
+        return TransferStats()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -68,6 +72,8 @@ class TierTransfers:
         self.loads = loads
         self._stores = stores
         self._mover = mover
+        # With an engine that nobody closes, and at the process's end.
+        self._end = finalize(self, mover.close, _LEFT_S)
         self._has_failed = False
         """A copy could not be made: none is tried any more."""
 
@@ -86,15 +92,22 @@ class TierTransfers:
 
     @property
     def has_stores(self) -> bool:
-        return self._stores.num_waiting > 0 and not self._has_failed
+        return self._stores.can_go_on and not self._has_failed
 
-    def stats(self) -> tuple[ShelfStats, ...]:
-        return self._mover.stats()
+    def stats(self) -> TransferStats:
+        loads = self.loads
+        return TransferStats(
+            self._mover.stats(),
+            num_tokens_asked=loads.num_tokens_asked,
+            num_tokens_loaded=loads.num_tokens_loaded,
+            endings=loads.endings.copy(),
+        )
 
     def close(self) -> None:
-        while self.has_stores:
-            num_waiting = self._stores.num_waiting
+        until = time.monotonic() + _CLOSE_S
+        while self._stores.num_waiting and not self._has_failed and time.monotonic() < until:
             self.hand_out(is_idle=False)
-            if self._stores.num_waiting == num_waiting:
-                break  # what waits already is as much as may
-        self._mover.close(_CLOSE_S)
+            if not self.has_stores:  # what waits is as much as may
+                self._mover.wait_until_stored(until - time.monotonic())
+        self._end.detach()
+        self._mover.close(max(0.0, until - time.monotonic()))
