@@ -144,8 +144,8 @@ def latent_attention(
     latent, shared = down.split([spec.rank, spec.rope_dim], dim=-1)
     latent, shared = normed(latent, weights.k_norm, norm), rotate(shared[None], spec.rope)[0]
     if codec is not None:
-        kept = torch.cat([latent, shared], dim=-1).float().numpy()
-        kept = torch.from_numpy(codec.recall(kept, spec.rank)).to(latent.dtype)
+        stored = torch.cat([latent, shared], dim=-1).float().numpy()
+        kept = torch.from_numpy(codec.recall(stored, spec.rank)).to(latent.dtype)
         latent, shared = kept.split([spec.rank, spec.rope_dim], dim=-1)
     keys, values = (
         torch.einsum("tr,hdr->htd", latent, matrix.to(latent.dtype))

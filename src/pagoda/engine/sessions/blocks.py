@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pagoda.cache import BlockTable, CacheManager
 from pagoda.cache.prefix import BlockKey
 from pagoda.engine.sessions.session import Session
-from pagoda.engine.transfers.incoming import ImportBlock, IncomingPrefix
+from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
 from pagoda.tiers.shelf import Payloads
 from pagoda.tiers.tier import FrameBytes
 
@@ -32,13 +32,13 @@ class SessionBlocks:
         self,
         cache: CacheManager,
         export_block: Callable[[int], NDArray[np.uint8]],
-        import_block: ImportBlock,
+        import_blocks: ImportBlocks,
         block_bytes: int,
     ) -> None:
         """`block_bytes`: of a block of one group."""
         self._cache = cache
         self._export_block = export_block
-        self._import_block = import_block
+        self._import_blocks = import_blocks
         self.block_bytes = block_bytes
         self.block_size = cache.block_size
         self.num_groups = len(cache.open().windows)
@@ -73,14 +73,12 @@ class SessionBlocks:
         if not self._cache.enable_prefix_caching:
             return 0
         tokens = tokens[: (start + len(rows)) * self.block_size]
-        prefix = IncomingPrefix(self._cache, self._import_block, table, tokens)
+        prefix = IncomingPrefix(self._cache, self._import_blocks, table, tokens)
         if not prefix.claim():
             return self.num_cached(table, tokens)
         try:
             if prefix.num_blocks >= start:
-                for payloads in rows[prefix.num_blocks - start :]:
-                    if not prefix.put(payloads):
-                        break
+                prefix.put(rows[prefix.num_blocks - start :])
             return prefix.num_blocks
         finally:
             prefix.free()
