@@ -96,7 +96,8 @@ def test_an_engine_starts_without_the_planner(device: str) -> None:
     statement = "import pagoda.engine.build, pagoda.engine.llm, pagoda.engine.devices"
     assert rooms_loaded_by(f"{statement}.{device}_backend") == {
         "byte_size", "cache", "cache_hint", "codecs", "engine", "errors", "execution", "kernels",
-        "limits", "models", "request", "scheduling", "sizing", "storage", "structured", "tiers", "truncation",
+        "limits", "models", "request", "scheduling", "sizing", "storage", "structured", "tiers",
+        "truncation",
     }  # fmt: skip
 
 
