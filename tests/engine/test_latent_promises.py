@@ -18,6 +18,7 @@ from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.lab.subject import Subject
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 from pagoda.request import SamplingParams
@@ -169,6 +170,13 @@ def test_what_is_not_covered_is_refused_by_engine_and_plan(
     with pytest.raises(InvalidOptionError, match="latent") as by_plan:
         make_plan(find_facts(directory), PlanRequest(**request))
     assert by_engine.value.field == by_plan.value.field == field
+
+
+def test_the_lab_tries_what_latents_can_be_stored_in(model: Model) -> None:
+    methods = Subject(model, EngineOptions(block_size=BLOCK_SIZE)).methods()
+    names = [method.kv_cache_dtype for method in methods]
+    others = [name for name in names if "turboquant" not in name]  # which guard all four layers
+    assert others == ["auto", "float32", "fp8_e4m3", "int8_per_group"]
 
 
 def test_a_plan_for_a_gpu_refuses_latents(directory: str) -> None:
