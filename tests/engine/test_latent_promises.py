@@ -12,11 +12,13 @@ from preempting import preempt_every_fourth
 
 from checkpoints import Case, write_checkpoint
 from latent_cases import LATENT_CASES
+from pagoda.cache.formats import LATENT_FORMATS
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.lab.subject import Subject
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 from pagoda.request import SamplingParams
@@ -170,6 +172,13 @@ def test_what_is_not_covered_is_refused_by_engine_and_plan(
     assert by_engine.value.field == by_plan.value.field == field
 
 
+def test_the_lab_tries_what_latents_can_be_stored_in(model: Model) -> None:
+    methods = Subject(model, EngineOptions(block_size=BLOCK_SIZE)).methods()
+    names = [method.kv_cache_dtype for method in methods]
+    others = [name for name in names if "turboquant" not in name]  # which guard all four layers
+    assert others == ["auto", "float32", "fp8_e4m3", "int8_per_group"]
+
+
 def test_a_plan_for_a_gpu_refuses_latents(directory: str) -> None:
     with pytest.raises(UnsupportedModelError, match="latent attention runs on a CPU"):
         make_plan(find_facts(directory), PlanRequest(engine="pagoda", gpu="H100"))
@@ -181,3 +190,13 @@ def test_a_plan_for_vllm_goes_by_its_own_rules(directory: str, model: Model) -> 
     heads = 2 * model.spec.layers[0].attention.num_heads * (24 + 64) * 2
     of_layer = heads if model.spec.architecture.startswith("MiniCPM3") else 1152
     assert plan.block_bytes == plan.block_size * len(model.spec.layers) * of_layer
+
+
+def test_formats_of_latents_are_for_latents_and_for_pagoda_alone(directory: str) -> None:
+    for form in ("fp8_ds_mla", "int8_per_group"):
+        request: Any = {"engine": "pagoda", "memory": 2**34, "kv_cache_dtype": form}
+        with pytest.raises(InvalidOptionError, match="is for latent attention"):
+            make_plan(find_facts("smollm2"), PlanRequest(**request))
+    for form in LATENT_FORMATS:
+        with pytest.raises(InvalidOptionError, match="is Pagoda's own"):
+            make_plan(find_facts(directory), PlanRequest(gpu="H100", kv_cache_dtype=form))

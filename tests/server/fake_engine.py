@@ -136,6 +136,7 @@ class FakeEngine:
             560,
             23_040,
             None,
+            None,
             "window:64",
             block_bytes=207_104,
         )

@@ -35,7 +35,8 @@ ENGINE_FLAGS = FlagGroup(
             "kv_cache_dtype",
             TEXT,
             "Keys and values as auto (the dtype), fp8, int8_per_token_head, turboquant_4bit_nc and "
-            "others; on CPUs also int4 (calibrated for the model, once).",
+            "others; on CPUs also int4 (calibrated for the model, once). Latents as fp8 or "
+            "int8_per_group.",
         ),
         Flag(
             "kv_cache_dtype_skip_layers",

@@ -144,9 +144,9 @@ def latent_attention(
     latent, shared = down.split([spec.rank, spec.rope_dim], dim=-1)
     latent, shared = normed(latent, weights.k_norm, norm), rotate(shared[None], spec.rope)[0]
     if codec is not None:
-        stored = torch.cat([latent, shared], dim=-1).float().numpy()
-        kept = torch.from_numpy(codec.recall(stored, spec.rank)).to(latent.dtype)
-        latent, shared = kept.split([spec.rank, spec.rope_dim], dim=-1)
+        written = torch.cat([latent, shared], dim=-1).float().numpy()
+        read = torch.from_numpy(codec.recall(written, spec.rank)).to(latent.dtype)
+        latent, shared = read.split([spec.rank, spec.rope_dim], dim=-1)
     keys, values = (
         torch.einsum("tr,hdr->htd", latent, matrix.to(latent.dtype))
         for matrix in (weights.key_up, weights.value_up)

@@ -243,9 +243,10 @@ def _pool_options(
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
         kept = [layer.vectors for layer in model.cached_layers]
         sizes = [None if vectors is None else vectors.head_size for vectors in kept]
-        require_heads(formats.of_layers(len(kept), dtype), sizes)
+        of_layers = formats.of_layers(len(kept), dtype)
+        require_heads(of_layers, sizes)
         if model.has_latents and stored != AUTO:
-            stored = latent_format(canonical(stored))
+            stored = next((name for name in map(latent_format, of_layers) if name != dtype), dtype)
     elif is_own(request.kv_cache_dtype):
         limit = "vLLM has no codecs of one's own: --engine pagoda does"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)

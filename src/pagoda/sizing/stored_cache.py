@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pagoda.cache.formats import INT8_LATENTS
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_formats import AUTO, CacheFormats
 from pagoda.sizing.capacity import Capacity
+from pagoda.sizing.measured_cost import NARROWER
 
-NARROWER = ("int8_per_token_head", INT8_LATENTS)
-"""What a plain cache is held against, the first that its layers can be: half the bytes, and nearly
-the same answers."""
 LABELS = (
     *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
     *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention"),
