@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ahead import let_run_ahead
 from planted_errors import require_nothing_left
-from tiered import all_rows
+from tiered import let_load
 
 from checkpoints import CASES, write_checkpoint
 from pagoda.engine.build import Model, connect, load_model
@@ -46,7 +46,7 @@ def make(tiny_model: Model, request: pytest.FixtureRequest) -> Iterator[Any]:
         engine = connect(model, EngineOptions(**(given | options)))  # type: ignore[arg-type]
         engines.append(engine)
         if tiers:
-            engine.transfers.loads._gate = all_rows  # type: ignore[attr-defined]
+            let_load(engine)
         return LLM.from_engine(let_run_ahead(engine) if request.param == "ahead" else engine)
 
     logging.getLogger("pagoda").setLevel(logging.CRITICAL + 1)  # faults are meant
@@ -86,6 +86,7 @@ def tiers(tiered: LLM, frames: dict[str, bytes]) -> tuple[FakeTier, FakeTier]:
     shelves = [place.shelf for place in tiered.engine.transfers._mover._places]
     for shelf in shelves:
         shelf._known.clear()
+    let_load(tiered.engine)
     near, far = (shelf.tier for shelf in shelves)
     near.fault = far.fault = None
     near.frames, far.frames = dict(frames), {}
@@ -174,10 +175,13 @@ def test_with_every_fault_of_a_tier_answers_are_those_without_tiers(
             del near.frames[name]
     else:
         near.fault = fault
+    if fault == "hang":
+        let_load(tiered.engine, compute_s=0.1)
     assert tokens_of(answers(tiered)) == expected
     before = num_loaded(tiered)
     mend(near, tiered)
     tiered.reset_prefix_cache()
+    let_load(tiered.engine)
     assert tokens_of(answers(tiered)) == expected
     assert num_loaded(tiered) > before
     require_nothing_left(tiered.engine, NUM_BLOCKS)
@@ -188,6 +192,8 @@ def test_a_shared_prefix_whose_load_fails_is_computed_once_for_all(
     tiered: LLM, tiers: tuple[FakeTier, FakeTier], expected: list[list[int]], fault: str
 ) -> None:
     tiers[0].fault = fault
+    if fault == "hang":
+        let_load(tiered.engine, compute_s=0.1)
     outputs = answers(tiered, PROMPTS[:4])
     mend(tiers[0], tiered)
     assert tokens_of(outputs) == expected[:4]

@@ -9,6 +9,7 @@ import pytest
 from pagoda.engine.build import Model, connect
 from pagoda.engine.core import Engine
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.prefill_rate import PrefillRate
 from pagoda.engine.transfers import wiring
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.segment import Segment
@@ -29,8 +30,8 @@ def tiered_engine(
         return workers[-1]
 
     patch.setattr(wiring, "TierMover", partial(TierMover, new_workers=new_workers, probes=False))
-    patch.setattr(wiring, "worth_loading", all_rows)
     engine = connect(model, EngineOptions(kv_tier=[tier], **options))  # type: ignore[arg-type]
+    let_load(engine)
     engine.transfers.loads._allowance_s = lambda compute_s: 60.0  # type: ignore[attr-defined]
     take_in = engine.transfers.take_in
 
@@ -43,6 +44,25 @@ def tiered_engine(
     return engine
 
 
+class MadeUpRate(PrefillRate):
+    """Says of any prompt that computing it takes so long: tiny models compute quicker than anything
+    loads."""
+
+    def __init__(self, compute_s: float) -> None:
+        super().__init__()
+        self.compute_s = compute_s
+
+    def seconds(self, num_tokens: int) -> float:
+        return self.compute_s
+
+
+def let_load(engine: Engine, compute_s: float = 10.0) -> MadeUpRate:
+    """All that tiers have is worth loading, and may take up to `compute_s`."""
+    rate, loads = MadeUpRate(compute_s), engine.transfers.loads  # type: ignore[attr-defined]
+    loads._gate, loads._prefill_rate = all_rows, rate
+    return rate
+
+
 def all_rows(segments: tuple[Segment, ...], row_s: float | None) -> int:
-    """A gate that says yes: tiny models compute quicker than anything loads."""
+    """A gate that says yes."""
     return sum(each.num_rows for each in segments)

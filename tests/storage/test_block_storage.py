@@ -55,6 +55,23 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     return all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
 
 
+def test_many_blocks_go_out_and_come_in_at_once(make: Make):
+    storage = filled(make, 6)
+    before = contents(storage)
+    copies = storage.begin_export([4, 1, 3])
+    storage.import_blocks([1, 3], [before[0].tobytes(), memoryview(before[5])])
+    exported = copies.wait()
+    assert copies.is_done
+    assert exported.shape == (3, storage.spec.block_bytes)
+    assert same(list(exported), [before[4], before[1], before[3]]), "as they were at the call"
+    expected = [before[number] for number in (0, 0, 2, 5, 4, 5)]
+    assert same(contents(storage), expected)
+    storage.import_blocks([], [])
+    with pytest.raises(InvalidOptionError, match="a block of this cache takes"):
+        storage.import_blocks([0, 1], [before[3], before[4][:-1]])
+    assert same(contents(storage), expected), "none of them"
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("block_size", [2, 8, 48])
 def test_the_size_is_what_the_spec_says_and_all_is_zero(make: Make, dtype: str, block_size: int):

@@ -20,6 +20,9 @@ from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.kernels.gpu.pinned import HostCopy, to_device
+
+BlockBytes = NDArray[np.uint8] | bytes | bytearray | memoryview
 
 
 class BlockStorage(ABC):
@@ -65,26 +68,45 @@ class BlockStorage(ABC):
     def _copy(self, pairs: NDArray[np.int64]) -> None:
         """`copy_blocks` for pairs: [2, one or more], the sources before the targets."""
 
+    def begin_export(self, block_ids: Sequence[int]) -> HostCopy:
+        """Copies of blocks' contents over all layers on their way to the host.
+
+        `wait` gives [num_blocks, spec.block_bytes] uint8, as the blocks are when what was launched
+        before this is done. On a GPU nobody waits before that.
+        """
+        ids = to_device(np.asarray(block_ids, np.int64), self._contents[0].device)
+        return HostCopy(torch.cat([content[ids] for content in self._contents], dim=1))
+
     def export_block(self, block_id: int) -> NDArray[np.uint8]:
         """A copy of a block's content over all layers, `spec.block_bytes` bytes."""
-        return torch.cat([content[block_id] for content in self._contents]).cpu().numpy()
+        copy: NDArray[np.uint8] = self.begin_export([block_id]).wait()[0]
+        return copy
 
-    def import_block(
-        self, block_id: int, data: NDArray[np.uint8] | bytes | bytearray | memoryview
-    ) -> None:
-        """Overwrite a block with what `export_block` gave.
+    def import_blocks(self, block_ids: Sequence[int], data: Sequence[BlockBytes]) -> None:
+        """Overwrite distinct blocks with what exports of blocks gave: for all that is launched
+        after this. On a GPU nobody waits.
 
-        Raises InvalidOptionError if `data` is not exactly a block's bytes long.
+        Raises InvalidOptionError if any of `data` is not exactly a block's bytes long; nothing is
+        changed then.
         """
-        content = np.frombuffer(data, dtype=np.uint8)
-        if len(content) != self.spec.block_bytes:
-            limit = f"a block of this cache takes {self.spec.block_bytes} bytes"
-            raise InvalidOptionError("data", f"{len(content)} bytes", limit)
-        targets = [content[block_id] for content in self._contents]
-        # A copy, since PyTorch takes only memory that may be written to.
-        parts = torch.from_numpy(content.copy()).to(targets[0].device)
-        for target, part in zip(targets, parts.split([len(each) for each in targets]), strict=True):
-            target.copy_(part)
+        assert len(block_ids) == len(data)
+        if not len(block_ids):
+            return
+        contents = [np.frombuffer(each, dtype=np.uint8) for each in data]
+        for each in contents:
+            if len(each) != self.spec.block_bytes:
+                limit = f"a block of this cache takes {self.spec.block_bytes} bytes"
+                raise InvalidOptionError("data", f"{len(each)} bytes", limit)
+        device = self._contents[0].device
+        ids = to_device(np.asarray(block_ids, np.int64), device)
+        parts = to_device(np.stack(contents), device)
+        sizes = [content.shape[1] for content in self._contents]
+        for content, part in zip(self._contents, parts.split(sizes, dim=1), strict=True):
+            content[ids] = part
+
+    def import_block(self, block_id: int, data: BlockBytes) -> None:
+        """Overwrite a block with what `export_block` gave. Raises as `import_blocks` does."""
+        self.import_blocks([block_id], [data])
 
 
 def size_of(spec: CacheSpec, num_blocks: int) -> int:

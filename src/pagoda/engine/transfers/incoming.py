@@ -18,8 +18,8 @@ from pagoda.tiers.segment import Row
 from pagoda.tiers.shelf import Payloads
 from pagoda.tiers.tier import FrameBytes
 
-ImportBlock = Callable[[int, FrameBytes], None]
-"""Overwrites the content of a block."""
+ImportBlocks = Callable[[Sequence[int], Sequence[FrameBytes]], None]
+"""Overwrites the contents of distinct blocks."""
 
 
 class IncomingPrefix:
@@ -28,14 +28,14 @@ class IncomingPrefix:
     def __init__(
         self,
         cache: CacheManager,
-        import_block: ImportBlock,
+        import_blocks: ImportBlocks,
         table: BlockTable,
         tokens: Sequence[int],
     ) -> None:
         """`table`: new, of the sequence's tenant, salt and retention; for `tokens` alone, of which
         only whole blocks are looked at."""
         self._cache = cache
-        self._import_block = import_block
+        self._import_blocks = import_blocks
         self._table = table
         self.tokens = tokens[: len(tokens) // cache.block_size * cache.block_size]
         self._num_blocks = 0
@@ -77,19 +77,28 @@ class IncomingPrefix:
         keys = self._table.keys[self._num_blocks :]
         return [[BlockName(key.hash, group) for group in groups] for key in keys]
 
-    def put(self, payloads: Payloads) -> bool:
-        """The next block is here, in all groups: it can be found from now on. False: there is no
-        room for it."""
-        size = self._cache.block_size
-        start, stop = self._num_blocks * size, (self._num_blocks + 1) * size
-        if self._cache.reserve(self._table, start, stop) is None:
+    def put(self, rows: Sequence[Payloads]) -> int:
+        """The next blocks are here, in all groups: they can be found from now on. Returns how many
+        there was room for.
+
+        Behind a window blocks are let go as soon as they are published, so there they go one by
+        one.
+        """
+        is_full = all(window.is_full for window in self._table.windows)
+        if is_full and rows and self._put(rows):
+            return len(rows)
+        return next((number for number, row in enumerate(rows) if not self._put([row])), len(rows))
+
+    def _put(self, rows: Sequence[Payloads]) -> bool:
+        """All of these, or none."""
+        size, groups = self._cache.block_size, self._table.num_groups
+        first, last = self._num_blocks, self._num_blocks + len(rows)
+        if self._cache.reserve(self._table, first * size, last * size) is None:
             return False
-        groups = self._table.num_groups
-        own = self._table.block_ids[self._num_blocks * groups :][:groups]
-        for block_id, payload in zip(own, payloads, strict=True):
-            self._import_block(block_id, payload)
-        self._cache.commit(self._table, self.tokens, stop)
-        self._num_blocks += 1
+        own = self._table.block_ids[first * groups : last * groups]
+        self._import_blocks(own, [payload for row in rows for payload in row])
+        self._cache.commit(self._table, self.tokens, last * size)
+        self._num_blocks = last
         return True
 
     def free(self) -> None:

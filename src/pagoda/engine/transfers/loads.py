@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pagoda.cache import BlockTable, CacheManager, PrefixMatch
 from pagoda.cache.miss import Gated
 from pagoda.engine.prefill_rate import PrefillRate
-from pagoda.engine.transfers.incoming import ImportBlock, IncomingPrefix
+from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
 from pagoda.engine.transfers.load import PrefixFromTiers
 from pagoda.request import Request
 from pagoda.scheduling import Sequence as RunningSequence
@@ -49,7 +49,7 @@ class TierLoads:
     def __init__(
         self,
         cache: CacheManager,
-        import_block: ImportBlock,
+        import_blocks: ImportBlocks,
         open_table: OpenTable,
         mover: TierMover,
         gate: Gate,
@@ -59,7 +59,7 @@ class TierLoads:
     ) -> None:
         """`open_table`: a table for a sequence of a request, as the scheduler's are."""
         self._cache = cache
-        self._import_block = import_block
+        self._import_blocks = import_blocks
         self._open_table = open_table
         self._mover = mover
         self._gate = gate
@@ -129,7 +129,7 @@ class TierLoads:
 
     def _prefix(self, request: Request, tokens: Sequence[int]) -> IncomingPrefix:
         table = self._open_table(request)
-        return IncomingPrefix(self._cache, self._import_block, table, tokens)
+        return IncomingPrefix(self._cache, self._import_blocks, table, tokens)
 
     def _allowance_s(self, compute_s: float | None) -> float:
         if compute_s is None:
@@ -176,11 +176,11 @@ class TierLoads:
         assert prefix is not None
         assert source is not None
         rows = source.take(most)
-        for payloads in rows:
-            if not prefix.put(payloads):
-                self._end(load, _NO_ROOM)
-                return len(rows)
-            self.num_tokens_loaded += self._cache.block_size
+        num_put = prefix.put(rows)
+        self.num_tokens_loaded += num_put * self._cache.block_size
+        if num_put < len(rows):
+            self._end(load, _NO_ROOM)
+            return len(rows)
         if source.is_done:
             self._end(load, source.ending or _WHOLE)
         elif len(rows) < most and self._clock() > load.deadline:

@@ -109,5 +109,7 @@ class TierTransfers:
             self.hand_out(is_idle=False)
             if not self.has_stores:  # what waits is as much as may
                 self._mover.wait_until_stored(until - time.monotonic())
+        if not self._has_failed:
+            self._stores.finish()
         self._end.detach()
         self._mover.close(max(0.0, until - time.monotonic()))

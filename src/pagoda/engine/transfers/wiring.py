@@ -48,11 +48,11 @@ class TierWiring:
         """`retention`: of sequences whose requests do not say theirs."""
         loads = TierLoads(
             cache,
-            storage.import_block,
+            storage.import_blocks,
             partial(open_table, cache, retention),
             self._mover,
             worth_loading,
             prefill_rate,
         )
-        args = (cache, storage.export_block, self._notes, self._mover, self._block_bytes)
+        args = (cache, storage.begin_export, self._notes, self._mover, self._block_bytes)
         return TierTransfers(loads, TierStores(*args), self._mover)

@@ -55,6 +55,11 @@ class HostCopy:
         self._done = torch.cuda.Event()
         self._done.record(torch.cuda.current_stream(tensor.device))
 
+    @property
+    def is_done(self) -> bool:
+        """`wait` would not."""
+        return self._done is None or self._done.query()
+
     def wait(self) -> NDArray[Any]:
         """The numbers, once they are here."""
         if self._done is not None:
