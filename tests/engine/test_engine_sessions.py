@@ -330,6 +330,7 @@ def test_windows_and_retention_travel_too(
         else:
             present = second.sessions.restore("", session_id)
         assert (present.num_cached_tokens, present.reason) == (whole, None)
+        tier.fault = "missing"  # what is found now is there
         [output] = second.generate([tokens], GREEDY, use_tqdm=False, **how)
         assert output.num_cached_tokens == whole
         assert output.outputs[0].token_ids == expected[len(tokens) :]

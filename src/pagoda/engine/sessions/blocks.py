@@ -6,15 +6,14 @@ wait for sessions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pagoda.cache import BlockTable, CacheManager
 from pagoda.cache.prefix import BlockKey
 from pagoda.engine.sessions.session import Session
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
+from pagoda.engine.transfers.stores import BeginExport, Copies
 from pagoda.tiers.shelf import Payloads
 from pagoda.tiers.tier import FrameBytes
 
@@ -25,19 +24,37 @@ CopiedRow = Sequence[FrameBytes | None]
 """A block in all groups; None where it is not in the pool."""
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that are being copied out of the pool."""
+
+    copies: Copies | None
+    """None: none of them is there."""
+    block_ids: Sequence[Sequence[int | None]]
+    """Of each row those of its groups; None where it is not in the pool."""
+
+    def wait(self) -> list[CopiedRow]:
+        """The rows, once they are copied. Any thread may wait."""
+        copied = iter(() if self.copies is None else self.copies.wait())
+        return [
+            [None if block_id is None else next(copied).data for block_id in row]
+            for row in self.block_ids
+        ]
+
+
 class SessionBlocks:
     """The engine's thread alone calls it, but for `table` and what is constant."""
 
     def __init__(
         self,
         cache: CacheManager,
-        export_block: Callable[[int], NDArray[np.uint8]],
+        begin_export: BeginExport,
         import_blocks: ImportBlocks,
         block_bytes: int,
     ) -> None:
         """`block_bytes`: of a block of one group."""
         self._cache = cache
-        self._export_block = export_block
+        self._begin_export = begin_export
         self._import_blocks = import_blocks
         self.block_bytes = block_bytes
         self.block_size = cache.block_size
@@ -57,9 +74,12 @@ class SessionBlocks:
         match = self._cache.match(table, tokens)
         return len(match.block_ids) // self.num_groups
 
-    def copy(self, keys: Sequence[BlockKey]) -> list[CopiedRow]:
-        """What the blocks hold that are published under these keys."""
-        return [[self._copy(key, group) for group in range(self.num_groups)] for key in keys]
+    def copy(self, keys: Sequence[BlockKey]) -> Piece:
+        """Begin to copy the blocks that are published under these keys."""
+        groups = range(self.num_groups)
+        block_ids = [[self._cache.published(key, group) for group in groups] for key in keys]
+        there = [block_id for row in block_ids for block_id in row if block_id is not None]
+        return Piece(self._begin_export(there) if there else None, block_ids)
 
     def put(
         self, table: BlockTable, tokens: Sequence[int], start: int, rows: Sequence[Payloads]
@@ -82,7 +102,3 @@ class SessionBlocks:
             return prefix.num_blocks
         finally:
             prefix.free()
-
-    def _copy(self, key: BlockKey, group: int) -> FrameBytes | None:
-        block_id = self._cache.published(key, group)
-        return None if block_id is None else self._export_block(block_id).data

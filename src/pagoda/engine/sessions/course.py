@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagoda.engine.sessions.blocks import CopiedRow, SessionBlocks
+from pagoda.engine.sessions.blocks import Piece, SessionBlocks
 from pagoda.engine.sessions.session import Session
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.segment import Row
@@ -38,8 +38,8 @@ class Course:
     def num_tokens_of(self, num_rows: int) -> int:
         return num_rows * self._blocks.block_size
 
-    def copy(self, start: int) -> list[CopiedRow]:
-        """The piece that begins there."""
+    def copy(self, start: int) -> Piece:
+        """Begin to copy the piece that begins there."""
         return self._blocks.copy(self._keys[start : start + self.most])
 
     def put(self, start: int, rows: Sequence[Payloads]) -> int:

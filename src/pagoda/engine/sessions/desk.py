@@ -92,7 +92,7 @@ class SessionDesk:
         shelves = self._shelves
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
         for start in course.pieces:
-            rows = self._between_steps(partial(course.copy, start))
+            rows = self._between_steps(partial(course.copy, start)).wait()
             shelves.store(tenant, _present(course.names[start : start + len(rows)], rows))
         if not shelves.keep(course.session):
             raise SessionFailedError(f"it could not be saved: {shelves.kinds} did not take it")
@@ -189,7 +189,7 @@ class SessionDesk:
     def _copied(self, course: Course) -> Iterator[Payloads]:
         """Leading rows that are in the cache."""
         for start in course.pieces:
-            for row in self._between_steps(partial(course.copy, start)):
+            for row in self._between_steps(partial(course.copy, start)).wait():
                 whole = tuple(payload for payload in row if payload is not None)
                 if len(whole) < len(row):
                     return

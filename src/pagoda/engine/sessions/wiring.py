@@ -29,7 +29,7 @@ def sessions_of(
     """`max_tokens`: of the longest sequence. `shelves`: of the tiers, if there are any.
     `namespace`: needed beside a key. Raises `InvalidOptionError` for a key that cannot be read."""
     block_bytes = storage.spec.block_bytes
-    blocks = SessionBlocks(cache, storage.export_block, storage.import_blocks, block_bytes)
+    blocks = SessionBlocks(cache, storage.begin_export, storage.import_blocks, block_bytes)
     kept = SessionShelves(shelves, block_bytes, most_bytes(max_tokens)) if shelves else None
     files = None
     if key_file is not None and namespace is not None:
