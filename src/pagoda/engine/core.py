@@ -226,8 +226,10 @@ class Engine:
         return CacheSnapshot.of(self.scheduler.cache, unfinished, self._watching_misses())
 
     def reset_prefix_cache(self) -> None:
-        """Forget everything that could be shared; running requests keep what they hold."""
+        """Forget everything of the cache that could be shared, and what is on its way into it;
+        running requests keep what they hold, and tiers what they have."""
         with self._recovery:
+            self.transfers.abandon_loads()
             self.scheduler.cache.forget()
 
     def between_steps(self, do: Callable[[], Result]) -> Result:

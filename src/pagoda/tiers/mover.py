@@ -79,6 +79,15 @@ class TierMover:
         """Some shelf is up whose answer alone takes no longer; see `look_up`."""
         return any(self._would_ask(number, timeout_s) for number in range(len(self._places)))
 
+    def round_trip_s(self, timeout_s: float) -> float | None:
+        """What the answers of all shelves that would be asked take, one after the other; None:
+        nobody knows of some."""
+        numbers = range(len(self._places))
+        asked = [number for number in numbers if self._would_ask(number, timeout_s)]
+        found = [self._places[number].shelf.rates.round_trip_s for number in asked]
+        known = [seconds for seconds in found if seconds is not None]
+        return sum(known) if len(known) == len(found) else None
+
     def look_up(self, tenant: str, rows: Sequence[Row], timeout_s: float) -> LookUp:
         """Where leading rows of a prefix are. Shelves are not asked that are down, or whose answer
         alone takes longer than `timeout_s`."""
