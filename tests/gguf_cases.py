@@ -70,7 +70,7 @@ STORED: dict[str, dict[str, Any]] = {
     "seed_oss-bias": {},
     "smollm3": {},
     "stablelm": {},
-    "stablelm-parallel": {},
+    "stablelm-parallel": {"tie_word_embeddings": False},
 }
 """Case → what it has to be changed by: what llama.cpp derives is not in a file."""
 
