@@ -273,6 +273,8 @@ CASES: Mapping[str, Case] = {
             "decoder_sparse_step": 2,
         },
     ),
+    "olmo": Case("olmo"),
+    "olmo-bias": Case("olmo", {"attention_bias": True, "tie_word_embeddings": True}),
     "olmo2": Case("olmo2"),
     "olmo2-bias": Case("olmo2", {"attention_bias": True, "head_dim": 24}),
     "olmo3": Case("olmo3", {"sliding_window": 8}),
@@ -322,6 +324,20 @@ CASES: Mapping[str, Case] = {
     "smollm3-window": Case(
         "smollm3",
         {"use_sliding_window": True, "sliding_window": 8, "no_rope_layer_interval": 2},
+    ),
+    "stablelm": Case(
+        "stablelm",
+        {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+    ),
+    "stablelm-parallel": Case(
+        "stablelm",
+        {"use_parallel_residual": True, "use_qkv_bias": True, "tie_word_embeddings": True},
     ),
 }
 """Every covered family and feature, by name, but those of `latent_cases`."""

@@ -54,6 +54,8 @@ STORED: dict[str, dict[str, Any]] = {
     "minicpm3-plain": {**BY_DEFAULT, "scale_depth": 1.4, "q_lora_rank": 48},
     "minicpm3-long": BY_DEFAULT,
     "mixtral": {},
+    "olmo": {},
+    "olmo-bias": {},
     "olmo2": {},
     "olmo3": {},
     "olmo3-yarn": {},
@@ -67,6 +69,8 @@ STORED: dict[str, dict[str, Any]] = {
     "seed_oss": {},
     "seed_oss-bias": {},
     "smollm3": {},
+    "stablelm": {},
+    "stablelm-parallel": {"tie_word_embeddings": False},
 }
 """Case → what it has to be changed by: what llama.cpp derives is not in a file."""
 

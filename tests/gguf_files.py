@@ -46,6 +46,7 @@ ARCHITECTURES = {
     "minicpm3": "minicpm3",
     "mistral": "llama",
     "mixtral": "llama",
+    "olmo": "olmo",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "olmoe": "olmoe",
@@ -56,9 +57,10 @@ ARCHITECTURES = {
     "qwen3_moe": "qwen3moe",
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
+    "stablelm": "stablelm",
 }
 """Model type → llama.cpp's architecture."""
-INTERLEAVED = ("llama", "smollm3", "granite", "granitemoe")
+INTERLEAVED = ("llama", "olmo", "smollm3", "granite", "granitemoe")
 OFFSET_NORMS = ("gemma", "gemma2", "gemma3")
 """Architectures whose files have 1 added to the weights of norms."""
 

@@ -209,6 +209,10 @@ def _qwen_experts(config: Any) -> Keys:
     }
 
 
+def _stablelm(config: Any) -> Keys:
+    return {**_glm(config), "attention.layer_norm_epsilon": config.layer_norm_eps}
+
+
 def _command_r(config: Any) -> Keys:
     return {
         "attention.layer_norm_epsilon": config.layer_norm_eps,
@@ -233,9 +237,11 @@ _OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
     "granitemoe": lambda config: {**_granite(config), **_experts(config)},
     "minicpm3": _minicpm3,
     "mixtral": _experts,
+    "olmo": lambda config: {"attention.layer_norm_epsilon": 1e-5},
     "olmo3": _window_and_layers,
     "olmoe": _experts,
     "phi3": _phi3,
     "qwen2_moe": _qwen_experts,
     "qwen3_moe": _qwen_experts,
+    "stablelm": _stablelm,
 }

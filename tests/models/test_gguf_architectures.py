@@ -166,6 +166,7 @@ def test_a_file_of_any_architecture_may_have_q_k_and_v_in_one_tensor(name, head_
         ("glm4-moe", {"expert_gating_func": 1}, "glm4moe.expert_gating_func=1"),
         ("seed_oss", {"attention.value_length": 16}, "seed_oss.attention.value_length=16"),
         ("ernie4_5", {"rope.dimension_count": 16}, "ernie4_5.rope.dimension_count=16: only the"),
+        ("olmo", {"attention.clamp_kqv": 8.0}, "olmo.attention.clamp_kqv=8.0"),
         ("granite-moe", {_SHARED: 64}, "granitemoe.expert_shared_feed_forward_length=64"),
         ("gemma", {"rope.dimension_count": 16}, "gemma.rope.dimension_count=16: only the head"),
         ("olmo3", {"rope.freq_base_swa": 99.0}, "olmo2.rope.freq_base_swa=99.0: this feature"),
@@ -187,6 +188,9 @@ def test_what_an_architecture_does_not_cover_is_refused(name, metadata, match, t
         ("mixtral", {"without": ("expert_used_count",)}, "llama.expert_used_count=None"),
         ("gpt-oss", {"without": ("expert_feed_forward_length",)}, "gpt-oss.expert_feed_forward_l"),
         ("gpt-oss", {"without": ("attention.sliding_window",)}, "gpt-oss.attention.sliding_win"),
+        ("olmo", {"without": ("attention.layer_norm_epsilon",)}, "olmo.attention.layer_norm_eps"),
+        ("stablelm", {"without": ("attention.layer_norm_epsilon",)}, "stablelm.attention.layer_n"),
+        ("stablelm", {"metadata": {"rope.dimension_count": 18}}, "at most the head size, 16"),
         ("cohere", {"without": ("logit_scale",)}, "command-r.logit_scale=None"),
         ("cohere", {"without": ("attention.layer_norm_epsilon",)}, "command-r.attention.layer_n"),
         ("glm4-moe", {"without": ("expert_shared_count",)}, "glm4moe.expert_shared_count=None"),
@@ -221,6 +225,17 @@ def test_command_r_with_norms_of_heads_is_refused(tmp_path: Path) -> None:
     norms = {"blk.0.attn_q_norm.weight": np.ones((4, 16), dtype=np.float32)}
     with pytest.raises(UnsupportedModelError, match="use_qk_norm=True: only false is covered"):
         spec_of(tmp_path, "cohere", extra_tensors=norms)
+
+
+def test_stablelm_with_norms_of_heads_or_without_biases_is_refused(tmp_path: Path) -> None:
+    norms = {"blk.0.attn_q_norm.weight": np.ones((4, 16), dtype=np.float32)}
+    with pytest.raises(UnsupportedModelError, match="qk_layernorm=True: only false is covered"):
+        spec_of(tmp_path, "stablelm", extra_tensors=norms)
+    model = build_model(CASES["stablelm"])
+    path = write_gguf(tmp_path / "tiny.gguf", model, without=("blk.1.ffn_norm.bias",))
+    files = locate(str(path))
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_norm\.bias=None: the files lack"):
+        load_weights(files, load_spec(files), "float32")
 
 
 @pytest.mark.parametrize("tail", [(), ("blk.3.attn_output.bias",)])

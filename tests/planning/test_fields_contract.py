@@ -383,8 +383,8 @@ def test_what_other_engines_run_is_planned_for_them_by_the_same_reader(change: C
 GGUF_CASES = (
     "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3", "glm", "glm4",
     "glm4-moe", "gpt-oss", "granite", "granite-moe", "llama-gqa", "mistral-window",
-    "mixtral-window", "olmo2", "olmo3", "olmoe", "phi3-long", "qwen2", "qwen2-moe", "qwen3",
-    "qwen3-moe", "seed_oss", "smollm3",
+    "mixtral-window", "olmo", "olmo2", "olmo3", "olmoe", "phi3-long", "qwen2", "qwen2-moe", "qwen3",
+    "qwen3-moe", "seed_oss", "smollm3", "stablelm",
 )  # fmt: skip
 GGUF_KEYS = (
     "attention.head_count_kv", "attention.key_length", "attention.sliding_window", "rope.freq_base",

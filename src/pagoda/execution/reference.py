@@ -18,6 +18,7 @@ from pagoda.models.decoder import (
     DecoderSpec,
     ExpertsSpec,
     LatentAttentionSpec,
+    Learned,
     MLPSpec,
     NormSpec,
     QKNorm,
@@ -245,11 +246,14 @@ def normed(x: torch.Tensor, weight: torch.Tensor | None, norm: NormSpec) -> torc
     if norm.is_centred:
         x = x - x.mean(dim=-1, keepdim=True)
     scaled = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + norm.eps)
+    if norm.is_shifted:
+        weight, bias = weight.to(x.dtype).chunk(2)
+        return scaled * weight + bias
     return scaled * (weight.to(x.dtype) + norm.weight_offset)
 
 
 def _rms_normed(x: torch.Tensor, weight: torch.Tensor | None, norm: NormSpec) -> torch.Tensor:
-    return normed(x, weight, replace(norm, is_centred=False))
+    return normed(x, weight, replace(norm, is_centred=False, learned=Learned.WEIGHT))
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

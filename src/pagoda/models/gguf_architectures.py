@@ -130,6 +130,13 @@ def _yarn_weights(config: ModelConfig) -> Mapping[str, Any]:
     return {"rope_parameters": {**parameters, "mscale": weight, "mscale_all_dim": weight}}
 
 
+def _stablelm(config: ModelConfig) -> Mapping[str, Any]:
+    return {
+        "use_qkv_bias": config.boolean("attention_bias", default=False),
+        "qk_layernorm": config.boolean("use_qk_norm", default=False),
+    }
+
+
 def _ernie(config: ModelConfig) -> Mapping[str, Any]:
     return {"use_bias": config.boolean("attention_bias", default=False)}
 
@@ -256,6 +263,9 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         original_length="context_length",
         keys={**_RANKS, "q_lora_rank": _RANKS["q_lora_rank"]._replace(is_needed=True)},
     ),
+    "olmo": GGUFArchitecture(
+        "OlmoForCausalLM", norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"}
+    ),
     "olmo2": GGUFArchitecture("Olmo2ForCausalLM", windowed="Olmo3ForCausalLM", period=4),
     "olmoe": GGUFArchitecture("OlmoeForCausalLM", keys=_EXPERT_KEYS, required=_NOT_NORMALISED),
     "phi3": GGUFArchitecture("Phi3ForCausalLM", rotates_partly=True),
@@ -279,5 +289,12 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     ),
     "seed_oss": GGUFArchitecture("SeedOssForCausalLM", attention_bias=_QKV_BIASES),
     "smollm3": GGUFArchitecture("SmolLM3ForCausalLM"),
+    "stablelm": GGUFArchitecture(
+        "StableLmForCausalLM",
+        norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"},
+        rotates_partly=True,
+        attention_bias=_QKV_BIASES,
+        derive=_stablelm,
+    ),
 }
 """By llama.cpp's name. Source: its converters' keys and its `load_arch_hparams`."""

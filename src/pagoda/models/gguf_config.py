@@ -143,6 +143,7 @@ def _by_tensors(row: GGUFArchitecture, file: GGUFFile) -> dict[str, Any]:
         "attention_bias": any(name in file.tensors for name in biases),
         "attention_out_bias": "blk.0.attn_output.bias" in file.tensors,
         "use_qk_norm": "blk.0.attn_q_norm.weight" in file.tensors,
+        "use_parallel_residual": "blk.0.ffn_norm.weight" not in file.tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
     }
 

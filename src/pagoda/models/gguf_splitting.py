@@ -108,6 +108,7 @@ SPLITTINGS = {
     "glm4": _GPT4_SPLITTING,
     "chatglm-bpe": _GPT4_SPLITTING,
     "qwen2": Splitting((_QWEN2,)),
+    "stablelm2": Splitting((_QWEN2,)),
     "deepseek-r1-qwen": Splitting((_QWEN2,)),
     "deepseek-llm": Splitting(_DEEPSEEK_LLM),
     "deepseek-v3": Splitting(_DEEPSEEK_V3),

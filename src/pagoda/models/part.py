@@ -62,6 +62,8 @@ class Part(NamedTuple):
     """
     taken: HeadRows | None = None
     """None: all rows of a head."""
+    is_one: bool = False
+    """There is no such tensor: all its numbers are 1."""
 
     @property
     def stored_shape(self) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from pagoda.models.families.minicpm3 import minicpm3
 from pagoda.models.families.mistral import TEXT as MISTRAL_TEXT
 from pagoda.models.families.mistral import mistral
 from pagoda.models.families.mixtral import mixtral
+from pagoda.models.families.olmo import olmo
 from pagoda.models.families.olmo2 import olmo2
 from pagoda.models.families.olmo3 import olmo3
 from pagoda.models.families.olmoe import olmoe
@@ -38,6 +39,7 @@ from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.qwen3_moe import qwen3_moe
 from pagoda.models.families.seed_oss import seed_oss
 from pagoda.models.families.smollm3 import smollm3
+from pagoda.models.families.stablelm import stablelm
 from pagoda.models.names import (
     GGUF_FUSED_EXPERTS,
     GGUF_KEY_UP,
@@ -98,6 +100,7 @@ ARCHITECTURES: dict[str, Family] = {
     "MistralForCausalLM": Family("mistral", mistral, gguf_names=names.GGUF_NEIGHBOURS),
     "Mistral3ForConditionalGeneration": Family("mistral3", mistral, text=MISTRAL_TEXT),
     "MixtralForCausalLM": Family("mixtral", mixtral, names.MIXTRAL, names.GGUF_NEIGHBOURS),
+    "OlmoForCausalLM": Family("olmo", olmo, gguf_names=names.GGUF_NEIGHBOURS),
     "Olmo2ForCausalLM": Family("olmo2", olmo2, names.POST_NORMS),
     "Olmo3ForCausalLM": Family("olmo3", olmo3, names.POST_NORMS),
     "OlmoeForCausalLM": Family("olmoe", olmoe, names.QWEN_MOE),
@@ -108,6 +111,7 @@ ARCHITECTURES: dict[str, Family] = {
     "Qwen3MoeForCausalLM": Family("qwen3_moe", qwen3_moe, names.QWEN_MOE),
     "SeedOssForCausalLM": Family("seed_oss", seed_oss, gguf_names=names.GGUF_POST_ATTENTION),
     "SmolLM3ForCausalLM": Family("smollm3", smollm3, gguf_names=names.GGUF_NEIGHBOURS),
+    "StableLmForCausalLM": Family("stablelm", stablelm),
 }
 
 

@@ -12,6 +12,7 @@ from pagoda.models.decoder import (
     DecoderSpec,
     ExpertsSpec,
     LatentAttentionSpec,
+    Learned,
     MLPSpec,
     QKNorm,
 )
@@ -55,6 +56,7 @@ class DecoderParts:
     embedding: Parts
     layers: tuple[LayerParts, ...]
     final_norm: Parts
+    """Weights, then biases where there are some."""
     lm_head: Parts
     """Empty where it is the embedding."""
     left_out: tuple[str, ...] = ()
@@ -72,11 +74,16 @@ class DecoderParts:
             embedding=(Part(names.embedding, matrix),),
             layers=tuple(
                 _LayerNames(
-                    layer, names, names.layer.format(index), spec.hidden_size, one_expert
+                    layer,
+                    names,
+                    names.layer.format(index),
+                    spec.hidden_size,
+                    spec.norm.learned,
+                    one_expert,
                 ).parts()
                 for index, layer in enumerate(spec.layers)
             ),
-            final_norm=(Part(names.final_norm, (spec.hidden_size,), added=names.norm_offset),),
+            final_norm=_row_norm(names.final_norm, spec.hidden_size, names, spec.norm.learned),
             lm_head=() if spec.tie_word_embeddings else (Part(names.lm_head, matrix),),
             left_out=tuple(
                 names.layer.format(len(spec.layers) + index)
@@ -140,11 +147,13 @@ class _LayerNames:
     names: WeightNames
     prefix: str
     hidden_size: int
+    learned: Learned
+    """Of norms of rows."""
     one_expert: bool
 
     def parts(self) -> LayerParts:
         """What each weight of the layer is merged from."""
-        layer, names, hidden = self.layer, self.names, self.hidden_size
+        layer, names = self.layer, self.names
         norms = layer.norms
         if isinstance(layer.attention, LatentAttentionSpec):
             attention = self._latent(layer.attention)
@@ -153,13 +162,13 @@ class _LayerNames:
         own = {
             **_NOT_OF_ATTENTION,
             **attention,
-            "attention_norm": self._norm(norms.attention, names.attention_norm, hidden),
-            "attention_output_norm": self._norm(
-                norms.attention_output, names.attention_output_norm, hidden
+            "attention_norm": self._row_norm(norms.attention, names.attention_norm),
+            "attention_output_norm": self._row_norm(
+                norms.attention_output, names.attention_output_norm
             ),
-            "mlp_norm": self._norm(norms.mlp, names.mlp_norm, hidden),
+            "mlp_norm": self._row_norm(norms.mlp, names.mlp_norm),
             **self._feed_forward(),
-            "mlp_output_norm": self._norm(norms.mlp_output, names.mlp_output_norm, hidden),
+            "mlp_output_norm": self._row_norm(norms.mlp_output, names.mlp_output_norm),
         }
         return LayerParts(own, self._experts())
 
@@ -266,6 +275,12 @@ class _LayerNames:
             return ()
         return (Part(f"{self.prefix}{self.names.sink_logits}", (attention.num_heads,)),)
 
+    def _row_norm(self, wanted: bool, name: str) -> Parts:
+        if not wanted:
+            return ()
+        whole_name = f"{self.prefix}{name}.weight"
+        return _row_norm(whole_name, self.hidden_size, self.names, self.learned)
+
     def _norm(self, wanted: bool, name: str, width: int) -> Parts:
         if not wanted:
             return ()
@@ -305,6 +320,16 @@ class _LayerNames:
             parts.append(of_merged if merged else own)
             first += height
         return tuple(parts)
+
+
+def _row_norm(name: str, width: int, names: WeightNames, learned: Learned) -> Parts:
+    """Weights, or ones in their place, then biases; `name` is that of the weights."""
+    if learned is Learned.NOTHING:
+        return (Part(name, (width,), is_one=True),)
+    weights = Part(name, (width,), added=names.norm_offset)
+    if learned is Learned.WEIGHT:
+        return (weights,)
+    return weights, Part(f"{name.removesuffix('weight')}bias", (width,))
 
 
 def _norm_widths(attention: AttentionSpec) -> tuple[int, int]:

@@ -133,7 +133,7 @@ def _of_layer(parts: LayerParts) -> LayerParameters:
 
 
 def _numbers_in(parts: Parts) -> int:
-    return sum(math.prod(part.shape) for part in parts)
+    return sum(math.prod(part.shape) for part in parts if not part.is_one)
 
 
 def _count_by_fields(text: ModelConfig, model: Architecture) -> Parameters:

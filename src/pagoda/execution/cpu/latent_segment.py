@@ -126,7 +126,9 @@ def latent_segment(
         latent_shape=shape,
         widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(is_paired, norm.is_centred, layers[0].spec.mlp.activation.value),
+        routines=routines(
+            is_paired, norm.is_centred, layers[0].spec.mlp.activation.value, norm.is_shifted
+        ),
         latent_routines=latent_routines(is_paired, form),
         panels=product_routines(is_paired),
         heads=head_routines(form),
