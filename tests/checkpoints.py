@@ -364,7 +364,9 @@ def empty_model(config: transformers.PretrainedConfig) -> Any:
     own = copy.deepcopy(config)
     own.get_text_config().pad_token_id = None
     with torch.device("meta"), initialization.no_init_weights():
-        return auto_class(own).from_config(own)
+        model = auto_class(own).from_config(own)
+    model.tie_weights()
+    return model
 
 
 def language_layers(model: Any) -> Any:
