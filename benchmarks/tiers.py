@@ -21,16 +21,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
+
+from tier_stores import BUCKET, KEYS, RedisServer, elsewhere, far_away, serve_s3
 
 from pagoda.tiers.disk import DiskTier
 from pagoda.tiers.host import HostTier
@@ -38,12 +37,6 @@ from pagoda.tiers.redis import RedisTier
 from pagoda.tiers.s3 import S3Tier
 from pagoda.tiers.s3_address import S3Address
 from pagoda.tiers.tier import Tier
-
-# In place of this folder, where `tiers` would be this file.
-sys.path[0] = str(Path(__file__).parent.parent / "tests")
-
-from tiers.faults import Fault, Line  # noqa: E402
-from tiers.stores import BUCKET, KEYS, RedisServer, S3Server  # noqa: E402
 
 FRAME_BYTES = 16 * 30 * 2 * 3 * 64 * 2
 """16 tokens, 30 layers, keys and values, 3 heads of 64 numbers, 2 bytes each."""
@@ -218,43 +211,6 @@ def objects(setting: Setting, added_s: float) -> Iterator[Tier]:
 
 
 OPENS = {"host": host, "disk": disk, "redis": redis, "s3": s3, "objects": objects}
-
-
-@contextmanager
-def far_away(port: int, added_s: float) -> Iterator[int]:
-    """The port by which answers of another one come so much later."""
-    if not added_s:
-        yield port
-        return
-    with elsewhere(serve_line, port, added_s) as line_port:
-        yield line_port
-
-
-def serve_line(said: Connection, port: int, added_s: float) -> None:
-    line = Line(port)
-    line.set(Fault(latency_s=added_s))
-    said.send(line.port)
-    said.recv()
-
-
-def serve_s3(said: Connection) -> None:
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the server's log of each request
-    said.send(S3Server().port)
-    said.recv()
-
-
-@contextmanager
-def elsewhere(serve: Callable[..., None], *args: object) -> Iterator[int]:
-    """A port that a process of its own serves, so that it takes no turns from what is measured."""
-    context = get_context("spawn")
-    own, said = context.Pipe()
-    with ExitStack() as ending:
-        process = context.Process(target=serve, args=(said, *args), daemon=True)
-        process.start()
-        ending.callback(process.join)
-        ending.callback(process.terminate)
-        assert own.poll(30), "it did not begin"
-        yield own.recv()
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ READS, WRITES = "reads", "writes"
 class Trouble:
     """Something that happens to a store, and how it ends."""
 
-    opens: frozenset[str]
-    """Whose breaker opens: that of `READS`, of `WRITES`, of both, or of none."""
+    opens: str
+    """Which breaker: that of `READS`, with which nothing is stored either, of `WRITES`, or none, ""."""
     begin: Callable[[Any], None]
     end: Callable[[Any], None]
     is_hurried: bool = False
@@ -46,7 +46,7 @@ class Bench(Protocol):
 
 
 def trouble(opens: str, begin: Callable[[Any], None], end: Callable[[Any], None], **more: bool):
-    return Trouble(frozenset(opens.split()), begin, end, **more)
+    return Trouble(opens, begin, end, **more)
 
 
 def on_the_line(opens: str, **fault: Any) -> Trouble:
@@ -60,8 +60,8 @@ def on_the_line(opens: str, **fault: Any) -> Trouble:
 
 
 LINE_TROUBLES = {
-    "refused": on_the_line("reads writes", refuses=True),
-    "hang": on_the_line("reads writes", hangs=True),
+    "refused": on_the_line("reads", refuses=True),
+    "hang": on_the_line("reads", hangs=True),
     "slow": on_the_line("", bytes_per_s=30_000.0),
     "reset in mid-body": on_the_line("reads", resets_after=1500),
 }
@@ -78,7 +78,7 @@ class RedisBench:
             lambda bench: bench.server.ask("CONFIG", "SET", "maxmemory", 0),
         ),
         "no permission": trouble(
-            "reads writes",
+            "reads",
             lambda bench: bench.server.ask("ACL", "SETUSER", "default", "nopass", "-@all"),
             lambda bench: bench.server.ask("ACL", "SETUSER", "default", "nopass", "+@all"),
         ),
@@ -88,7 +88,7 @@ class RedisBench:
             lambda bench: bench.server.ask("ACL", "SETUSER", "default", "nopass", "+@all"),
         ),
         "dies and comes back": trouble(
-            "reads writes",
+            "reads",
             lambda bench: bench.server.kill(),
             lambda bench: bench.server.start(),
         ),
@@ -109,11 +109,11 @@ class S3Bench:
 
     troubles: ClassVar[dict[str, Trouble]] = {
         **LINE_TROUBLES,
-        "5xx": on_the_line("reads writes", status="503 SlowDown"),
-        "full": on_the_line("reads writes", status="507 InsufficientStorage"),
-        "no permission": on_the_line("reads writes", status="403 AccessDenied"),
+        "5xx": on_the_line("reads", status="503 SlowDown"),
+        "full": on_the_line("reads", status="507 InsufficientStorage"),
+        "no permission": on_the_line("reads", status="403 AccessDenied"),
         "dies and comes back": trouble(
-            "reads writes",
+            "reads",
             lambda bench: bench.line.set(Fault(refuses=True)),
             lambda bench: (bench.server.make_well(), bench.line.set(WELL)),
         ),
@@ -159,12 +159,12 @@ class DiskBench:
     @property
     def troubles(self) -> dict[str, Trouble]:
         return {
-            "input and output errors": self._failing("reads writes", OSError(5, "I/O error")),
-            "hang": self._doing("reads writes", self._hang, is_hurried=True),
+            "input and output errors": self._failing("reads", OSError(5, "I/O error")),
+            "hang": self._doing("reads", self._hang, is_hurried=True),
             "slow": self._doing("", lambda: time.sleep(0.03), is_hurried=True),
             "torn": trouble("", lambda bench: bench._cut(True), lambda bench: bench._cut(False)),
             "full": self._failing("writes", OSError(28, "No space left on device"), reads=False),
-            "no permission": self._failing("reads writes", PermissionError(13, "no permission")),
+            "no permission": self._failing("reads", PermissionError(13, "no permission")),
             "read-only": self._failing("writes", OSError(30, "read-only"), reads=False),
             "is gone": trouble(
                 "", lambda bench: shutil.rmtree(bench.folder / "frames"), lambda bench: None

@@ -176,10 +176,10 @@ def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
     assert prober._is_due()
     shelf.probe()
     stock(shelf, rows)
-    for clock.now in (10.0, 20.0, 29.0):
+    for clock.now in (10.0, 40.0, 59.0):
         shelf.find("", rows)
         assert not prober._is_due()
-    clock.now = 31.0
+    clock.now = 61.0
     shelf.find("", rows)
     assert prober._is_due()
     load_all(shelf, rows)

@@ -199,7 +199,10 @@ class Shelf:
         name, form = BlockName(os.urandom(32), 0), self._formats.of(_PROBE_TENANT)
         own, frame = form.name(name), form.encode(name, os.urandom(form.payload_bytes))
         stored = [(own, frame)]
-        if not self._try(self.reading, lambda: self._time_round_trip(own)):
+        try:
+            self._time_round_trip(own)
+        except Exception as error:
+            self._fail(self.reading, error, _QUESTIONS)
             return False
         if not self._try(self.writing, lambda: self.tier.store(stored, self.timeout_s)):
             return self._try(self.reading, lambda: self._read(self._seen or own))
