@@ -12,7 +12,8 @@
 
 `--added-ms` holds the answers of redis and s3 up by so much, in a process between. Frames have the
 size of a block of 16 tokens of the default model in bfloat16; random bytes. Medians of `--repeat`,
-after one that does not count; core-seconds are those of this process, per GB that is loaded. Prints a table, then one JSON line; with `--json` that line alone.
+after one that does not count; core-seconds are those of this process, per GB that is loaded. Prints
+a table, then one JSON line; with `--json` that line alone.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from pagoda.tiers.tier import Tier
 # In place of this folder, where `tiers` would be this file.
 sys.path[0] = str(Path(__file__).parent.parent / "tests")
 
-from tiers.faults import Fault, Line
-from tiers.stores import BUCKET, KEYS, RedisServer, S3Server
+from tiers.faults import Fault, Line  # noqa: E402
+from tiers.stores import BUCKET, KEYS, RedisServer, S3Server  # noqa: E402
 
 FRAME_BYTES = 16 * 30 * 2 * 3 * 64 * 2
 """16 tokens, 30 layers, keys and values, 3 heads of 64 numbers, 2 bytes each."""

@@ -95,8 +95,9 @@ def test_an_engine_starts_without_the_planner(device: str) -> None:
     """It loads `sizing` alone of what the two share; `roofline` is for whoever measures."""
     statement = "import pagoda.engine.build, pagoda.engine.llm, pagoda.engine.devices"
     assert rooms_loaded_by(f"{statement}.{device}_backend") == {
-        "byte_size", "cache", "cache_hint", "codecs", "engine", "errors", "execution", "kernels", "limits",
-        "models", "request", "scheduling", "sizing", "storage", "structured", "tiers", "truncation",
+        "byte_size", "cache", "cache_hint", "codecs", "engine", "errors", "execution", "kernels",
+        "limits", "models", "request", "scheduling", "sizing", "storage", "structured", "tiers",
+        "truncation",
     }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio  # whoever is woken asks for the running loop
 
 NUM_PLACES = 80
 """Of each engine, in step and ahead, in a quick run."""
-NUM_PLACES_OF_TRANSFERS = 24
+NUM_PLACES_OF_TRANSFERS = 12
 """Of an engine with a tier, whose other places are those of engines without."""
 NUM_BLOCKS = 18
 OWN_LOOP = ("_take_orders", "_carry_out", "_step", "_tell")

@@ -167,7 +167,7 @@ def test_wherever_an_interrupt_comes_everybody_is_told_once(engine: Engine, twic
     random = Random(0)
     places, num_places = [place for place in lines.all() if place.file in FILES], NUM_PLACES
     if engine.transfers.stats().shelves:  # other places are those of engines without tiers
-        places, num_places = of_transfers(lines.all()), NUM_PLACES // 2
+        places, num_places = of_transfers(lines.all()), NUM_PLACES // 4
     if settings.get_current_profile_name() != "long":
         places = random.sample(places, num_places)
     for place in places:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -114,7 +115,7 @@ def test_a_tier_that_keeps_failing_is_left_alone_and_tried_again() -> None:
         assert shelf.reading.is_closed
         shelf.find("", rows_of(1))
     assert not shelf.reading.is_closed
-    assert shelf.wants(rows_of(1)[0][0], reused=False), "storing did not fail"
+    assert not shelf.wants(rows_of(1)[0][0], reused=False)
     tier.fault, now[0] = None, 20.0
     shelf.probe()
     assert shelf.reading.is_closed
@@ -277,16 +278,20 @@ def test_a_tier_that_hangs_holds_up_nobody_else() -> None:
     assert well.is_closed
 
 
-def test_a_tier_is_probed_at_once_and_found_well_again(monkeypatch) -> None:
+def test_a_tier_is_probed_at_once_and_found_well_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("pagoda.tiers.prober._TICK_S", 0.001)
     monkeypatch.setattr("pagoda.tiers.breaker.FIRST_WAIT_S", 0.001)
     tier = FakeTier()
     tier.fault = "error"
     shelf = shelf_of(tier)
-    mover = TierMover([shelf], BLOCK_BYTES)
-    for _ in range(5):
-        shelf.find("", rows_of(1))
-    assert not mover.would_ask(1.0)
+    with caplog.at_level(logging.WARNING, "pagoda"):
+        mover = TierMover([shelf], BLOCK_BYTES)
+        eventually(lambda: not mover.would_ask(1.0))
+    assert [each.getMessage() for each in caplog.records] == [
+        "the tier fake is not asked for blocks until it is well: planted"
+    ], "one that is down at the start is told of once"
     tier.fault = None
     eventually(lambda: mover.would_ask(1.0))
     eventually(lambda: shelf.rates.bytes_per_s is not None)

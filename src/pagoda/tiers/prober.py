@@ -10,7 +10,7 @@ from pagoda.tiers.breaker import NUM_FAILURES
 from pagoda.tiers.shelf import Shelf
 
 _TICK_S = 0.25
-_UNUSED_S = 30.0
+_UNUSED_S = 60.0
 """A shelf that has done nothing for so long is tried."""
 
 

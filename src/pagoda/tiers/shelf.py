@@ -78,8 +78,10 @@ class Shelf:
     # ---- what returns at once ----------------------------------------------------------------
 
     def wants(self, name: BlockName, *, reused: bool) -> bool:
-        """It would store this block, and is not known to have it."""
-        return (self.stores_all or reused) and name not in self._known and self.writing.is_closed
+        """It would store this block, and is not known to have it. One that cannot be read is not
+        given any either."""
+        is_well = self.writing.is_closed and self.reading.is_closed
+        return is_well and (self.stores_all or reused) and name not in self._known
 
     def drop(self) -> None:
         """A block that it wanted is not given to it."""
@@ -189,8 +191,10 @@ class Shelf:
         name, form = BlockName(os.urandom(32), 0), self._formats.of(_PROBE_TENANT)
         own, frame = form.name(name), form.encode(name, os.urandom(form.payload_bytes))
         stored = [(own, frame)]
+        if not self._try(self.reading, lambda: self._time_round_trip(own)):
+            return False
         if not self._try(self.writing, lambda: self.tier.store(stored, self.timeout_s)):
-            return self._try(self.reading, lambda: self._time_round_trip(own))
+            return True
         if not self._try(self.reading, lambda: self._time_load(own, frame)):
             return False
         self._try(self.writing, lambda: self.tier.remove([own], self.timeout_s))
@@ -235,7 +239,6 @@ class Shelf:
 
     def _time_load(self, own: str, frame: bytes) -> None:
         """Raises TierError."""
-        self._time_round_trip(own)
         began = self._clock()
         [found] = self.tier.load([own], self.timeout_s)
         if found != frame:
