@@ -81,8 +81,6 @@ class AsyncEngine:
         self.tokenizer = AsyncTokenizer(
             engine.intake.tokenizer, engine.vocabulary, self._intake_threads
         )
-        self.sessions = SessionDesk(engine.sessions, self.between_steps)
-        """What becomes of conversations by name; to be asked in threads, since it waits."""
         self._warm_up_draws = warm_up_draws
         self._thread = EngineThread(engine, chores=chores or iter(()), gives_turns=takes_all_cores)
 
@@ -101,6 +99,11 @@ class AsyncEngine:
             chores=running.chores,
             takes_all_cores=running.takes_all_cores,
         )
+
+    @property
+    def sessions(self) -> SessionDesk:
+        """What becomes of conversations by name; to be asked in threads, since it waits."""
+        return SessionDesk(self.engine.sessions, self.between_steps)
 
     @property
     def is_alive(self) -> bool:

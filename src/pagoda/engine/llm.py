@@ -73,9 +73,6 @@ class LLM:
         self.engine = engine
         self._ids = itertools.count()
         self._steps = SharedSteps(engine)
-        self.sessions = SessionDesk(engine.sessions, self._between_steps)
-        """Saves and restores, exports and imports what was computed with a `session_id`; the tenant
-        is ""."""
 
     def generate(
         self,
@@ -177,6 +174,12 @@ class LLM:
             session_id=session_id,
         )
         return self._grow(self._chat_prompt(messages), sampling_params, asked)
+
+    @property
+    def sessions(self) -> SessionDesk:
+        """Saves and restores, exports and imports what was computed with a `session_id`; the tenant
+        is ""."""
+        return SessionDesk(self.engine.sessions, self._between_steps)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: text to token ids and back."""
