@@ -1,6 +1,7 @@
 """A tier as the engine uses it: what goes wrong there is counted, and is a miss.
 
 find    how many leading rows are there               a tier that fails has none
+holds   which names are there, all of them asked for  a tier that fails does not tell
 load    rows, each once its frames are opened         ends at the first that is missing or bad
 store   blocks that are not there                     a tier that fails keeps none
 remove  blocks that are to be others under the name   a tier that fails keeps them
@@ -125,6 +126,21 @@ class Shelf:
         self._forget(name for row in rows[found:] for name in row)
         return found
 
+    def holds(self, tenant: str, names: Sequence[BlockName]) -> list[bool] | None:
+        """Of each name whether a frame lies under it, every one asked for. None: the tier does not
+        tell."""
+        began = self._clock()
+        try:
+            form = self._formats.of(tenant)
+            held = self.tier.holds([form.name(name) for name in names], self.timeout_s)
+            assert len(held) == len(names)
+        except Exception as error:
+            self._fail(self.reading, error, _QUESTIONS)
+            return None
+        self.rates.note_round_trip(self._clock() - began)
+        self._succeed(self.reading, _QUESTIONS)
+        return held
+
     def load(
         self, tenant: str, rows: Sequence[Row], arrive: Callable[[Payloads], bool]
     ) -> str | None:
@@ -230,17 +246,10 @@ class Shelf:
 
     def _hold(self, tenant: str, rows: Sequence[Row]) -> Sequence[bool]:
         """Of each row whether all of its frames are there; of none, where the tier fails."""
-        began, width = self._clock(), len(rows[0])
-        try:
-            form = self._formats.of(tenant)
-            names = [form.name(name) for row in rows for name in row]
-            held = self.tier.holds(names, self.timeout_s)
-            assert len(held) == len(names)
-        except Exception as error:
-            self._fail(self.reading, error, _QUESTIONS)
+        width = len(rows[0])
+        held = self.holds(tenant, [name for row in rows for name in row])
+        if held is None:
             return [False] * len(rows)
-        self.rates.note_round_trip(self._clock() - began)
-        self._succeed(self.reading, _QUESTIONS)
         return [all(held[start : start + width]) for start in range(0, len(held), width)]
 
     def _time_round_trip(self, own: str) -> None:

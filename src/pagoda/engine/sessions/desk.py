@@ -35,7 +35,7 @@ from pagoda.engine.sessions.reports import (
     SavedSession,
 )
 from pagoda.engine.sessions.session import Session
-from pagoda.engine.sessions.shelves import SessionShelves
+from pagoda.engine.sessions.shelves import NOTHING_THERE, SessionShelves
 from pagoda.engine.sessions.support import SessionSupport
 from pagoda.request import require_session_id
 from pagoda.tiers.names import BlockName
@@ -75,12 +75,15 @@ class SessionDesk:
     def forget(self, tenant: str, session_id: str) -> None:
         """Forget a session, in memory and in the tiers; its blocks stay as long as any others.
 
-        Raises `UnknownSessionError`.
+        Raises `UnknownSessionError`, and `SessionFailedError` where a tier may have it still.
         """
         was_known = self._support.known.forget(tenant, session_id)
         shelves = self._support.shelves
-        was_kept = shelves is not None and shelves.forget(tenant, session_id)
-        if not was_known and not was_kept:
+        removal = NOTHING_THERE if shelves is None else shelves.forget(tenant, session_id)
+        if removal.remaining:
+            where = ", ".join(removal.remaining)
+            raise SessionFailedError(f"it may still be in {where}, which did not remove it: repeat")
+        if not was_known and not removal.was_there:
             raise UnknownSessionError(session_id)
 
     def save(self, tenant: str, session_id: str) -> SavedSession:

@@ -59,6 +59,11 @@ def num_frames(first: bytes, payload_bytes: int, most_bytes: int) -> int:
     return -(-(_HEAD.size + num_bytes) // payload_bytes)
 
 
+def most_frames(payload_bytes: int, most_bytes: int) -> int:
+    """Of a session of `most_bytes`."""
+    return -(-(_HEAD.size + most_bytes) // payload_bytes)
+
+
 def read_manifest(
     tenant: str, session_id: str, load: LoadPayload, payload_bytes: int, most_bytes: int
 ) -> Session | None:

@@ -6,12 +6,14 @@ whose breaker is open is not asked.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from pagoda.engine.sessions.manifest import (
     manifest_name,
     manifest_of,
-    num_frames,
+    most_frames,
     read_manifest,
 )
 from pagoda.engine.sessions.session import Session
@@ -19,6 +21,22 @@ from pagoda.tiers.names import BlockName
 from pagoda.tiers.segment import Row
 from pagoda.tiers.shelf import Payloads, Shelf
 from pagoda.tiers.tier import FrameBytes
+
+_NUM_LOCKS = 64
+"""Sessions whose manifests are changed at once, at most; those of one lock wait for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What came of removing a manifest."""
+
+    was_there: bool
+    """Some tier had it, or a part of it."""
+    remaining: tuple[str, ...]
+    """The tiers that may have it still, for people."""
+
+
+NOTHING_THERE = Removal(was_there=False, remaining=())
 
 
 class SessionShelves:
@@ -30,6 +48,7 @@ class SessionShelves:
         self._shelves = tuple(shelves)
         self._block_bytes = block_bytes
         self._most_bytes = most_bytes
+        self._changing = tuple(threading.Lock() for _ in range(_NUM_LOCKS))
 
     @property
     def kinds(self) -> str:
@@ -71,13 +90,18 @@ class SessionShelves:
     # ---- manifests ---------------------------------------------------------------------------
 
     def keep(self, session: Session) -> bool:
-        """Store a session's manifest in the place of an older one. False: no tier has it."""
-        parts, tenant = manifest_of(session, self._block_bytes), session.tenant
-        kept = False
-        for shelf in self._writable():
-            self._remove_from(shelf, tenant, session.session_id)
-            shelf.store(tenant, parts)
-            kept |= shelf.find(tenant, [[name] for name, _ in parts]) == len(parts)
+        """Store a session's manifest in the place of an older one. False: no tier has it.
+
+        What lies there afterwards is read: a tier may keep what was to be removed, and another
+        server may save a session of that id just now.
+        """
+        tenant, session_id = session.tenant, session.session_id
+        parts, kept = manifest_of(session, self._block_bytes), False
+        with self._changing_of(tenant, session_id):
+            for shelf in self._writable():
+                shelf.remove(tenant, self._manifest_names(tenant, session_id))
+                shelf.store(tenant, parts)
+                kept |= self._read(shelf, tenant, session_id) == session
         return kept
 
     def kept(self, tenant: str, session_id: str) -> Session | None:
@@ -89,10 +113,20 @@ class SessionShelves:
             default=None,
         )
 
-    def forget(self, tenant: str, session_id: str) -> bool:
-        """Remove a session's manifest. False: there was none."""
-        removed = [self._remove_from(shelf, tenant, session_id) for shelf in self._readable()]
-        return any(removed)
+    def forget(self, tenant: str, session_id: str) -> Removal:
+        """Remove a session's manifest, of which nothing is left where no tier is named."""
+        names = self._manifest_names(tenant, session_id)
+        was_there, remaining = False, list[str]()
+        with self._changing_of(tenant, session_id):
+            for shelf in self._shelves:
+                before = shelf.holds(tenant, names) if shelf.reading.is_closed else None
+                if before is not None and any(before):
+                    was_there = True
+                    shelf.remove(tenant, names)
+                    before = shelf.holds(tenant, names)
+                if before is None or any(before):
+                    remaining.append(shelf.name)
+        return Removal(was_there, tuple(remaining))
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -122,13 +156,13 @@ class SessionShelves:
             shelf.load(tenant, [[name]], _taken_into(come))
         return bytes(come[0][0]) if come else None
 
-    def _remove_from(self, shelf: Shelf, tenant: str, session_id: str) -> bool:
-        first = self._payload(shelf, tenant, manifest_name(tenant, session_id, 0))
-        if first is None:
-            return False
-        num = max(1, num_frames(first, self._block_bytes, self._most_bytes))
-        shelf.remove(tenant, [manifest_name(tenant, session_id, number) for number in range(num)])
-        return True
+    def _manifest_names(self, tenant: str, session_id: str) -> list[BlockName]:
+        """All that a session of that id can have, which no frame has to be read for."""
+        num_names = most_frames(self._block_bytes, self._most_bytes)
+        return [manifest_name(tenant, session_id, number) for number in range(num_names)]
+
+    def _changing_of(self, tenant: str, session_id: str) -> threading.Lock:
+        return self._changing[hash((tenant, session_id)) % _NUM_LOCKS]
 
 
 def _taken_into(come: list[Payloads]) -> Callable[[Payloads], bool]:
