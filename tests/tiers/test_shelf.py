@@ -342,6 +342,33 @@ def test_a_tier_that_hangs_holds_up_nobody_else() -> None:
     assert well.is_closed
 
 
+def test_a_tier_whose_stores_hang_takes_no_room_from_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hanging, well = FakeTier("hanging"), FakeTier("well")
+    shelves = [shelf_of(hanging), shelf_of(well)]
+    shelves[0].timeout_s = 0.01
+    hanging.fault = "hang"
+    mover = TierMover(shelves, BLOCK_BYTES, waiting_bytes=4 * BLOCK_BYTES, probes=False)
+    for number in range(40):
+        eventually(lambda: mover.num_free_bytes == 4 * BLOCK_BYTES)
+        [[name]] = rows_of(1, first=number)
+        assert mover.wants(name, reused=False)
+        mover.store("", name, payload_of(name), reused=False)
+    eventually(lambda: len(well.frames) == 40)
+    [[new]] = rows_of(1, first=99)
+    eventually(lambda: not shelves[0].wants(new, reused=False) or not mover.stats()[0].takes_stores)
+    with caplog.at_level(logging.WARNING, "pagoda"):
+        assert mover.store("", new, payload_of(new), reused=False), "only the one that is well"
+    assert [each.takes_stores for each in mover.stats()] == [False, True]
+    assert mover.stats()[0].counts.failures["hang"] == 1, "it is counted once"
+    assert not mover.wait_until_stored(0.01)
+    hanging.fault = None
+    hanging.released.set()
+    eventually(lambda: mover.stats()[0].takes_stores)
+    mover.close(5.0)
+
+
 def test_a_tier_is_probed_at_once_and_found_well_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

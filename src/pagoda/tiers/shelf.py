@@ -37,6 +37,8 @@ _KNOWN = 2**17
 _SAMPLED = 16
 """Rows of a long prefix that a shared tier is asked for at once."""
 _PROBE_TENANT = ""
+_GRACE = 3.0
+"""How many times its timeout a call may take until its tier is said to hang."""
 _FRAMES, _QUESTIONS = "frames", "questions"
 """Kinds of calls, to breakers."""
 
@@ -84,16 +86,25 @@ class Shelf:
     def wants(self, name: BlockName, *, reused: bool) -> bool:
         """It would store this block, and is not known to have it. One that cannot be read is not
         given any either."""
-        is_well = self.writing.is_closed and self.reading.is_closed
-        return is_well and (self.stores_all or reused) and name not in self._known
+        return self.takes_stores and (self.stores_all or reused) and name not in self._known
+
+    @property
+    def takes_stores(self) -> bool:
+        """It is given blocks."""
+        return self.writing.is_closed and self.reading.is_closed
+
+    @property
+    def hangs_after_s(self) -> float:
+        """Seconds that a call may take until its tier is said to hang."""
+        return _GRACE * self.timeout_s
 
     def drop(self) -> None:
         """A block that it wanted is not given to it."""
         self._tally.add(frames_dropped=1)
 
-    def hang(self) -> None:
-        """A call has taken longer than any may."""
-        self._fail(self.reading, "hang")
+    def hang(self, breaker: Breaker) -> None:
+        """A call of this breaker's has taken longer than any may."""
+        self._fail(breaker, "hang")
 
     def stats(self) -> ShelfStats:
         """As of now."""
