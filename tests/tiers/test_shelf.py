@@ -168,6 +168,33 @@ def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
     assert load_all(shelf, rows) == (4, None)
 
 
+def test_probes_of_a_tier_that_removes_nothing_leave_one_frame() -> None:
+    tier, clock = FakeTier(), Clock()
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
+    remove, store = tier.remove, tier.store
+    tier.remove = lambda names, timeout_s: tier.refuse([], timeout_s)
+    for clock.now in range(20):
+        assert shelf.probe()
+        assert len(tier.frames) == 1
+        assert (shelf.reading.is_closed, shelf.writing.is_closed) == (True, True)
+        assert shelf.used_at == clock.now, "it is read each time"
+    tier.store = tier.refuse
+    for number in range(5):
+        stock(shelf, rows_of(1, first=number))
+    for clock.now in range(20, 60, 10):
+        assert shelf.writing.allows()
+        assert shelf.probe()
+        assert not shelf.writing.is_closed, "a frame that is there does not tell that it stores"
+    tier.store, tier.remove = store, remove
+    clock.now = 80
+    assert shelf.writing.allows()
+    assert shelf.probe()
+    assert shelf.writing.is_closed
+    assert not tier.frames, "what was left goes as well"
+    assert shelf.probe()
+    assert not tier.frames
+
+
 def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
     """As one whose rates were bad once, so that a gate lets nothing through."""
     clock, rows = Clock(), rows_of(4)

@@ -57,8 +57,8 @@ class TierMover:
         probes: bool = True,
     ) -> None:
         """`row_bytes`: of a block of all groups. `waiting_bytes`: of blocks that may wait to be
-        stored on each shelf. `new_workers`: makes those that do what takes long, by their name and number.
-        `probes`: shelves are tried at once, and now and then."""
+        stored on each shelf. `new_workers`: makes those that do what takes long, by their name and
+        number. `probes`: shelves are tried at once, and now and then."""
         self.row_bytes = row_bytes
         self._arrived = threading.Event()
         self._places = [
