@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from fake_tier import FAULTS, FakeTier, ManualWorkers, formats
 
+from pagoda.tiers.frame import FrameFormat
+from pagoda.tiers.frame_formats import FrameFormats
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.prober import Prober
@@ -112,6 +114,32 @@ def test_whatever_a_tier_does_nothing_is_raised_and_nothing_wrong_is_given(fault
     tier.fault = None
     stock(shelf, rows)
     assert load_all(shelf, rows) == (4, None)
+
+
+def test_a_tenant_whose_frames_cannot_be_made_is_a_miss() -> None:
+    tier, rows = FakeTier(), rows_of(2)
+
+    def refuse(tenant: str) -> FrameFormat:
+        raise ValueError("planted")
+
+    shelf = Shelf(tier, FrameFormats(refuse), timeout_s=0.5, stores_all=True)
+    assert not shelf.probe()
+    assert shelf.find("", rows) == 0
+    assert load_all(shelf, rows) == (0, "error")
+    shelf.remove("", rows[0])
+    stock(shelf, rows)
+    assert tier.calls == [], "it is not the tier that fails"
+    assert shelf.stats().counts.failures["error"] == 5
+
+
+def test_all_tiers_are_closed_though_one_fails_to() -> None:
+    manual = Manual(FakeTier("first"), FakeTier("last"))
+    first, last = (shelf.tier for shelf in manual.shelves)
+    first.close = lambda: first._begin("close", 0)
+    first.fault = "panic"
+    manual.mover.close(0)
+    assert last.is_closed
+    assert first.calls == [("close", 0)]
 
 
 def test_a_tier_that_keeps_failing_is_left_alone_and_tried_again() -> None:

@@ -155,7 +155,7 @@ class TierMover:
             place.prober.close()
             place.readers.close()
             place.writer.close()
-            place.shelf.tier.close()
+            place.shelf.close()
 
     def _would_ask(self, number: int, timeout_s: float) -> bool:
         round_trip_s = self._places[number].shelf.rates.round_trip_s

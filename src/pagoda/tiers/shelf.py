@@ -231,6 +231,13 @@ class Shelf:
             self._usage = self.tier.usage()
         return True
 
+    def close(self) -> None:
+        """Give the tier up."""
+        try:
+            self.tier.close()
+        except Exception:
+            logger.exception("the tier %s could not be closed", self.told)
+
     # ---- inside ------------------------------------------------------------------------------
 
     def _own(self, tenant: str, names: Sequence[BlockName]) -> list[str]:
