@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -154,11 +155,12 @@ def test_weights_are_told_apart_by_what_they_hold(
     first = weights_digest(files)
     assert weights_digest(files) == first
     assert len(list((tmp_path / "cache" / "pagoda" / "weights").iterdir())) == 1
-    weights.write_bytes(b"two")
+    weights.write_bytes(b"three")
     second = weights_digest(files)
     assert second != first
     times = weights.stat()
-    weights.write_bytes(b"six")  # as many bytes, in the same file, and of the same time
+    time.sleep(0.02)  # longer than a tick of the clock that files have their times from
+    weights.write_bytes(b"seven")  # as many bytes, in the same file, and of the same time
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert weights_digest(files) not in {first, second}
     monkeypatch.setattr("pagoda.engine.transfers.weights_digest._digest", lambda paths: "asked")
