@@ -108,7 +108,8 @@ def _derived(secret: bytes, purpose: bytes, tenant: str) -> bytes:
 def parse_secret(field: str, text: bytes) -> bytes:
     """What a key file holds: SECRET_BYTES as they are, or twice as many hex digits.
 
-    So many bytes that are hex digits are half a key, and are refused. Raises `InvalidOptionError`, which does not show them.
+    So many bytes that are hex digits are half a key, and are refused. Raises `InvalidOptionError`,
+    which does not show them.
     """
     if len(text) == SECRET_BYTES and not _HEX.fullmatch(text):
         return text
