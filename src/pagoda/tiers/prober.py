@@ -10,7 +10,7 @@ from pagoda.tiers.breaker import NUM_FAILURES
 from pagoda.tiers.shelf import Shelf
 
 _TICK_S = 0.25
-_UNUSED_S = 30.0
+_UNUSED_S = 60.0
 """A shelf that nothing was loaded from for so long is tried: one whose rates are too bad to load
 anything is asked where blocks are on and on, and nothing else tells that it is quick again."""
 
