@@ -36,7 +36,7 @@ BLOCK_BYTES = 8
 TIMEOUT_S = 0.06
 STEP_S = 0.01
 _OF_A_SHORT_POOL = 94
-"""A life in which who runs needs the blocks of a load: few do, since loads have theirs spoken for."""
+"""A life in which who runs needs the blocks of a load: few do, since a load has its own."""
 
 
 class LoadMachine(SchedulerMachine):

@@ -177,7 +177,8 @@ class Shelf:
                     row = []
         except FrameError as error:
             self._discard(tenant, name)
-            self._tally.reject(str(error.reason))
+            if self._tally.reject(str(error.reason)) == 1:
+                logger.warning("the tier %s has frames that are bad: %s", self.told, error.reason)
             return str(error.reason)
         except Exception as error:
             return self._fail(self.reading, error)
