@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import struct
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -197,6 +198,51 @@ def test_a_tier_that_fails_costs_no_more_than_the_session(make: Make) -> None:
     assert (present.num_cached_tokens, present.reason) != (full(len(tokens) - 1), None)
     assert present.reason == "not_found"
     require_nothing_left(other.engine, NUM_BLOCKS)
+
+
+def test_a_hole_ends_what_is_saved(make: Make) -> None:
+    tier = FakeTier(is_shared=True)
+    llm = make(tier)
+    tokens = say(llm, session_id="tea")
+    whole = full(len(tokens) - 1)
+    assert llm.sessions.save("", "tea").num_saved_tokens == whole
+    _, *names = tier.frames  # the first is the namespace's label
+    llm.reset_prefix_cache()
+    del tier.frames[names[3]]
+    say(llm, tokens[:9])  # the first two are in the cache, the others in the tier alone
+    num_stored = len(tier.frames)
+    assert llm.sessions.save("", "tea").num_saved_tokens == 3 * BLOCK_SIZE
+    assert len(tier.frames) == num_stored
+
+
+def test_what_is_restored_takes_no_newer_ones_place() -> None:
+    sessions = Sessions()
+    for used_at, expected in ((5.0, 5.0), (4.0, 5.0), (6.0, 6.0)):
+        sessions.put_unless_newer(Session("ann", "tea", packed_tokens([1]), used_at))
+        assert sessions.get("ann", "tea").used_at == expected
+    sessions.put(Session("ann", "tea", packed_tokens([1]), 1.0))
+    assert sessions.get("ann", "tea").used_at == 1.0, "whoever imports one means it"
+
+
+def test_a_session_that_goes_on_while_it_is_restored_is_kept(make: Make) -> None:
+    tier = FakeTier()
+    llm = make(tier)
+    say(llm, session_id="tea")
+    llm.sessions.save("", "tea")
+    [saved] = llm.sessions.known("")
+    newer = replace(saved, used_at=saved.used_at + 1)
+    support = llm.engine.sessions
+    llm.reset_prefix_cache()
+    load = tier.load
+
+    def load_late(names: Sequence[str], timeout_s: float) -> Iterator[Any]:
+        support.known.put(newer)
+        return load(names, timeout_s)
+
+    tier.load = load_late  # type: ignore[method-assign]
+    support.known.forget("", "tea")
+    llm.sessions.restore("", "tea")
+    assert llm.sessions.known("") == [newer]
 
 
 def test_a_manifest_is_whole_or_none() -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from pagoda.engine.sessions.manifest import manifest_name, most_frames
+from pagoda.engine.sessions.file import MAGIC as FILE_MAGIC
+from pagoda.engine.sessions.manifest import manifest_name, manifest_of, most_frames
 from pagoda.engine.sessions.session import Session, most_bytes, packed_tokens
 from pagoda.engine.sessions.shelves import NOTHING_THERE, Removal, SessionShelves
+from pagoda.tiers.names import BlockName
 from pagoda.tiers.shelf import Shelf
+from pagoda.tiers.workers import WorkerThreads
 from tiers.fake_tier import FakeTier, formats
 
 PAYLOAD_BYTES = 256
@@ -123,3 +126,38 @@ def test_the_longest_session_has_as_many_frames_as_are_removed() -> None:
     assert len(tier.frames) <= most_frames(PAYLOAD_BYTES, MOST_BYTES)
     assert shelves.forget("ann", "tea").remaining == ()
     assert not tier.frames
+
+
+def test_every_row_is_asked_for_and_holes_are_seen() -> None:
+    near, far = FakeTier("near", is_shared=True), FakeTier("far", is_shared=True)
+    shelves = shelves_of(near, far)
+    rows = [[BlockName(bytes([number]) * 32, group) for group in range(2)] for number in range(100)]
+    shelves.store("ann", [(name, bytes(PAYLOAD_BYTES)) for row in rows for name in row])
+    form = formats(PAYLOAD_BYTES).of("ann")
+    for number in range(41, 45):
+        for tier in (near, far):
+            del tier.frames[form.name(rows[number][1])]
+    assert shelves.num_held("ann", rows) == 41
+    assert shelves.num_held("ann", rows[45:]) == 55
+    for number in (3, 44):
+        near.frames.pop(form.name(rows[number][0]))
+    assert shelves.num_held("ann", rows) == 41, "the other tier has that of number 3"
+    assert sum(map(len, shelves.load("ann", rows, 8))) == 41
+    assert shelves.num_held("ann", []) == 0
+    near.fault = far.fault = "error"
+    assert shelves.num_held("ann", rows) == 0
+
+
+def test_workers_say_whose_task_failed(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+    workers = WorkerThreads("sessions-of-a-test", 1)
+    workers.submit(lambda: [][0])
+    workers.submit(done.set)
+    assert done.wait(10)
+    workers.close()
+    assert "a task of sessions-of-a-test failed" in caplog.text
+
+
+def test_a_manifest_is_no_file() -> None:
+    [(_, payload)] = manifest_of(session(1, 0), PAYLOAD_BYTES)
+    assert payload[:8] != FILE_MAGIC

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, ClassVar
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ from pagoda.server.errors import RejectedError, ShuttingDownError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.session_work import SessionWork
+from pagoda.server.spooled_body import spooled_body
 from pagoda.tiers.key_file import write_new_secret
 from server.live import live_server
 
@@ -245,11 +247,61 @@ def test_what_is_no_session_is_refused(shared: str) -> None:
             time.sleep(pause_s)
             yield b"x" * 2**13
 
-    refused(httpx.post(url, content=endless(0.0), headers=ANN), 413, "has at most ")
+    # What is no session is told so as soon as its first bytes have come.
+    refused(httpx.post(url, content=endless(0.0), headers=ANN), 400, "is no session")
     # Whoever sends less than 256 KiB a second is not waited for.
     began = time.monotonic()
     refused(httpx.post(url, content=endless(0.25), headers=ANN), 408, "too slowly")
     assert time.monotonic() - began < 10
+
+
+def test_a_file_is_judged_by_its_head_before_the_rest_comes(
+    checkpoint: Path, key_file: Path, shared: str
+) -> None:
+    def going_on(head: bytes) -> Iterator[bytes]:
+        """More than any session has."""
+        yield head
+        for _ in range(10):
+            yield b"\0" * 2**19
+
+    ask(shared, TEXT[:12], "short", headers=ANN)
+    own = exported(shared, "short", headers=ANN)
+    with serving(checkpoint, kv_tier_key_file=str(key_file), block_size=8) as url:
+        ask(url, TEXT, "tea")
+        other = exported(url, "tea")
+    url = f"{shared}/sessions/import"
+    answer = httpx.post(url, content=going_on(other), headers=ANN)
+    refused(answer, 400, "block size 8, here 4")
+    answer = httpx.post(url, content=going_on(own), headers=ANN)
+    refused(answer, 413, "this session has at most ")
+    bound = int(answer.json()["error"]["message"].split("at most ")[1].split()[0].replace(",", ""))
+    assert len(own) <= bound < 1.5 * len(own)
+
+
+@pytest.mark.anyio
+async def test_a_body_may_not_take_for_ever_at_any_pace(anyio_backend: str) -> None:
+    class Steady:
+        headers: ClassVar[dict[str, str]] = {}
+
+        async def stream(self) -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(0.01)
+                yield b"x" * 2**16
+
+    async def at_once(do: Callable[[], None]) -> None:
+        do()
+
+    asked = list[int]()
+
+    def bytes_of(file: BinaryIO, num_bytes: int) -> int | None:
+        asked.append(num_bytes)
+        return 2**40 if num_bytes > 2**17 else None
+
+    request: Any = Steady()
+    with pytest.raises(RejectedError, match=r"0\.3 seconds at most") as told:
+        await spooled_body(request, 2**40, 60.0, at_once, bytes_of, most_s=0.3)
+    assert told.value.status_code == 408
+    assert asked == [2**16, 2**17, 3 * 2**16]
 
 
 @pytest.mark.anyio

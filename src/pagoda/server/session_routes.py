@@ -75,7 +75,8 @@ def session_routes(engine: AsyncEngine, work: SessionWork, options: ServerOption
             require_session_id(id)
         tenant, max_bytes = tenant_of(request.scope), engine.sessions.max_file_bytes
         with work.entered(tenant):
-            file = await spooled_body(request, max_bytes, options.client_timeout, work.do)
+            timeout_s, bytes_of = options.client_timeout, engine.sessions.file_bytes
+            file = await spooled_body(request, max_bytes, timeout_s, work.do, bytes_of)
             imported = await work.do(partial(_imported, engine, tenant, file, id))
         return PresentBody.of(imported)
 

@@ -45,6 +45,9 @@ from pagoda.tiers.tier import FrameBytes
 
 Result = TypeVar("Result")
 
+_ASKED = 512
+"""Rows that tiers are asked for at once."""
+
 
 class BetweenSteps(Protocol):
     """Has something done while the engine takes no step, and waits for what comes of it."""
@@ -70,6 +73,11 @@ class SessionDesk:
         """Of the longest file that can be imported. Raises `NoKeyError`."""
         return self._files.max_bytes
 
+    def file_bytes(self, file: BinaryIO, num_bytes: int) -> int | None:
+        """How many bytes a file to be imported has at most, by its head, once that has come; until
+        then None. `num_bytes` of it are there. Raises `NoKeyError` and `SessionFileError`."""
+        return self._files.bytes_of(file, num_bytes)
+
     # ---- what waits --------------------------------------------------------------------------
 
     def forget(self, tenant: str, session_id: str) -> None:
@@ -87,7 +95,8 @@ class SessionDesk:
             raise UnknownSessionError(session_id)
 
     def save(self, tenant: str, session_id: str) -> SavedSession:
-        """Store all full blocks of a session that are in the cache, and what it is.
+        """Store a session's full blocks, up to the first that is neither in the cache nor in a
+        tier, and what it is.
 
         Raises `NoTierError`, `UnknownSessionError`, and `SessionFailedError` where no tier takes
         it.
@@ -96,11 +105,15 @@ class SessionDesk:
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
         for start in course.pieces:
             rows = self._between_steps(partial(course.copy, start)).wait()
-            shelves.store(tenant, _present(course.names[start : start + len(rows)], rows))
+            names = course.names[start : start + len(rows)]
+            num_whole = self._num_whole(tenant, names, rows, shelves)
+            shelves.store(tenant, _present(names[:num_whole], rows[:num_whole]))
+            if num_whole < len(rows):
+                break  # nobody would find those behind it
         if not shelves.keep(course.session):
             raise SessionFailedError(f"it could not be saved: {shelves.kinds} did not take it")
-        num_found = shelves.find(tenant, course.names)
-        return SavedSession(session_id, course.session.num_tokens, course.num_tokens_of(num_found))
+        num_held = self._num_held(course, shelves)
+        return SavedSession(session_id, course.session.num_tokens, course.num_tokens_of(num_held))
 
     def restore(self, tenant: str, session_id: str) -> PresentSession:
         """Bring a session that was saved into the cache, as much of it as is free there.
@@ -119,6 +132,7 @@ class SessionDesk:
         course = Course(self._blocks, session)
         start = self._between_steps(course.num_cached)
         self._bring(course, start, shelves.load(tenant, course.names[start:], course.most))
+        self._support.known.put_unless_newer(session)
         return self._present(course, NOT_FOUND)
 
     def export(self, tenant: str, session_id: str) -> ExportedSession:
@@ -163,9 +177,30 @@ class SessionDesk:
         session = replace(opened.session, session_id=session_id or opened.session.session_id)
         course = Course(self._blocks, session)
         self._bring(course, 0, _in_pieces(files.rows(file, opened), course.most))
+        self._support.known.put(session)
         return self._present(course, NOT_IN_FILE)
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _num_whole(
+        self, tenant: str, names: Sequence[Row], rows: Sequence[CopiedRow], shelves: SessionShelves
+    ) -> int:
+        """Leading rows of a piece that are in the pool in all groups, or in a tier."""
+        lacking = [
+            number for number, row in enumerate(rows) if any(payload is None for payload in row)
+        ]
+        num_held = shelves.num_held(tenant, [names[number] for number in lacking])
+        return lacking[num_held] if num_held < len(lacking) else len(rows)
+
+    def _num_held(self, course: Course, shelves: SessionShelves) -> int:
+        """Leading rows that are in the tiers, each of them asked for."""
+        num_held = 0
+        for start in range(0, len(course.names), _ASKED):
+            asked = course.names[start : start + _ASKED]
+            num_held += shelves.num_held(course.session.tenant, asked)
+            if num_held < start + len(asked):
+                break
+        return num_held
 
     def _bring(self, course: Course, start: int, pieces: Iterator[list[Payloads]]) -> None:
         """Publish the blocks from number `start` on, as long as there is room."""
@@ -177,9 +212,7 @@ class SessionDesk:
             start = stop
 
     def _present(self, course: Course, missing: str) -> PresentSession:
-        """Remember the session, and tell how much of it is there. `missing`: why no more had
-        come."""
-        self._support.known.put(course.session)
+        """Tell how much of a session is there. `missing`: why no more had come."""
         num_cached = self._between_steps(course.num_cached)
         is_whole = num_cached == len(course.names)
         return PresentSession(

@@ -36,7 +36,7 @@ from pagoda.tiers.segment import Row
 from pagoda.tiers.shelf import Payloads
 
 VERSION = 1
-_MAGIC = b"PGDASESN"
+MAGIC = b"PGDASESN"
 _PREFIX = struct.Struct("<8sHIIIIII")
 _LENGTH = struct.Struct("<I")
 _NO_TENANT = "\0 session files"
@@ -81,9 +81,10 @@ class SessionFiles:
         num_groups: int,
         codec: str,
         max_tokens: int,
+        max_blocks: int,
     ) -> None:
         """`secret`: of the house, which all servers have that read each other's. `max_tokens`: of
-        the longest session."""
+        the longest session. `max_blocks`: in all groups, that the pool holds."""
         self._namespace = namespace
         self._seal = TenantSeal(secret, _NO_TENANT)
         self._form = FrameFormat(namespace.digest, block_bytes, self._seal)
@@ -91,13 +92,31 @@ class SessionFiles:
         self._num_groups = num_groups
         self._codec = codec
         self._max_tokens = max_tokens
+        self._max_blocks = min(max_tokens // block_size, max_blocks)
 
     @property
     def max_bytes(self) -> int:
         """Of the longest file there can be."""
         head = _PREFIX.size + MAX_LABEL_BYTES + self._most_record_bytes
-        num_frames = self._max_tokens // self._block_size * self._num_groups
-        return head + num_frames * (_LENGTH.size + self._form.max_bytes)
+        return head + self._most_frame_bytes(self._max_blocks)
+
+    def bytes_of(self, file: BinaryIO, num_bytes: int) -> int | None:
+        """How many bytes a file has at most of which the first `num_bytes` have come; None where
+        its record has not. Leaves it at its end. Raises `SessionFileError`."""
+        try:
+            file.seek(0)
+            packed = file.read(_PREFIX.size)
+            self._require_magic(packed)
+            if len(packed) < _PREFIX.size:
+                return None
+            prefix = _Prefix(*_PREFIX.unpack(packed))
+            self._require_possible(prefix)
+            if num_bytes < _PREFIX.size + prefix.label_bytes + prefix.record_bytes:
+                return None
+            opened = self.open(file, _NO_TENANT)
+            return opened.frames_at + self._most_frame_bytes(len(opened.names))
+        finally:
+            file.seek(0, os.SEEK_END)
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -118,7 +137,7 @@ class SessionFiles:
                 file.write(frame)
             num_blocks += 1
         prefix = _Prefix(
-            *(_MAGIC, VERSION, len(label), self._block_size, self._num_groups),
+            *(MAGIC, VERSION, len(label), self._block_size, self._num_groups),
             *(session.num_tokens, num_blocks, record_bytes),
         )
         head = _PREFIX.pack(*prefix) + label
@@ -134,8 +153,7 @@ class SessionFiles:
         """The session in a file, as one of this tenant. Raises `SessionFileError`."""
         file.seek(0)
         packed = file.read(_PREFIX.size)
-        if packed[: len(_MAGIC)] != _MAGIC:
-            raise SessionFileError("form", "is no session: `pagoda session export` makes one")
+        self._require_magic(packed)
         if len(packed) < _PREFIX.size:
             raise _torn()
         prefix = _Prefix(*_PREFIX.unpack(packed))
@@ -177,6 +195,10 @@ class SessionFiles:
             limit = f"block {number} is not as it was written: {error.reason.value}"
             raise SessionFileError("block", limit) from None
 
+    def _require_magic(self, packed: bytes) -> None:
+        if packed[: len(MAGIC)] != MAGIC[: max(len(packed), 1)]:
+            raise SessionFileError("form", "is no session: `pagoda session export` makes one")
+
     def _require_possible(self, prefix: _Prefix) -> None:
         if prefix.version != VERSION:
             limit = f"is of version {prefix.version}, here {VERSION}"
@@ -200,6 +222,9 @@ class SessionFiles:
         most = prefix.num_tokens // self._block_size
         if (prefix.block_size, prefix.num_groups) != own or prefix.num_blocks > most:
             raise SessionFileError("layout", "is of another engine: its blocks differ")
+        if prefix.num_blocks > self._max_blocks:
+            limit = f"has {prefix.num_blocks:,} blocks, and the cache here holds "
+            raise SessionFileError("num_blocks", f"{limit}{self._max_blocks:,} of a session")
 
     def _names(self, session: Session) -> list[Row]:
         """Of all full blocks, as if they were nobody's."""
@@ -211,6 +236,9 @@ class SessionFiles:
             parent = block_key(parent, block).hash
             rows.append([BlockName(parent, group) for group in range(self._num_groups)])
         return rows
+
+    def _most_frame_bytes(self, num_blocks: int) -> int:
+        return num_blocks * self._num_groups * (_LENGTH.size + self._form.max_bytes)
 
     @property
     def _most_record_bytes(self) -> int:

@@ -20,7 +20,7 @@ import xxhash
 from pagoda.engine.sessions.session import Session, read_session
 from pagoda.tiers.names import BlockName
 
-_MAGIC = b"PGDASESN"
+_MAGIC = b"PGDAMANI"
 _HEAD = struct.Struct("<8sQ16s")
 
 LoadPayload = Callable[[BlockName], bytes | None]

@@ -63,15 +63,14 @@ class Sessions:
     def put(self, session: Session) -> None:
         """Remember a session; one of the same id is forgotten."""
         with self._lock:
-            known = self._by_tenant.setdefault(session.tenant, OrderedDict())
-            known[session.session_id] = session
-            known.move_to_end(session.session_id)
-            self._by_tenant.move_to_end(session.tenant)
-            num_bytes = sum(len(each.tokens) for each in known.values())
-            while len(known) > self._most or (num_bytes > self._most_bytes and len(known) > 1):
-                num_bytes -= len(known.popitem(last=False)[1].tokens)
-            while len(self._by_tenant) > MOST_TENANTS:
-                self._by_tenant.popitem(last=False)
+            self._put(session)
+
+    def put_unless_newer(self, session: Session) -> None:
+        """Remember a session, unless one of its id is known that was used after it."""
+        with self._lock:
+            known = self._by_tenant.get(session.tenant, _OfTenant()).get(session.session_id)
+            if known is None or known.used_at <= session.used_at:
+                self._put(session)
 
     def find(self, tenant: str, session_id: str) -> Session | None:
         with self._lock:
@@ -94,3 +93,14 @@ class Sessions:
         with self._lock:
             known = self._by_tenant.get(tenant, _OfTenant())
             return known.pop(session_id, None) is not None
+
+    def _put(self, session: Session) -> None:
+        known = self._by_tenant.setdefault(session.tenant, OrderedDict())
+        known[session.session_id] = session
+        known.move_to_end(session.session_id)
+        self._by_tenant.move_to_end(session.tenant)
+        num_bytes = sum(len(each.tokens) for each in known.values())
+        while len(known) > self._most or (num_bytes > self._most_bytes and len(known) > 1):
+            num_bytes -= len(known.popitem(last=False)[1].tokens)
+        while len(self._by_tenant) > MOST_TENANTS:
+            self._by_tenant.popitem(last=False)

@@ -62,13 +62,19 @@ class SessionShelves:
         for shelf in self._writable() if blocks else ():
             shelf.store(tenant, blocks)
 
-    def find(self, tenant: str, rows: Sequence[Row]) -> int:
-        """Leading rows that are there, on one shelf after the other."""
-        found = 0
-        for shelf in self._readable():
-            if found < len(rows):
-                found += shelf.find(tenant, rows[found:])
-        return found
+    def num_held(self, tenant: str, rows: Sequence[Row]) -> int:
+        """Leading rows of which some shelf has all groups: every one is asked for."""
+        lacking = list(range(len(rows)))
+        for shelf in self._readable() if rows else ():
+            names = [name for number in lacking for name in rows[number]]
+            held = shelf.holds(tenant, names) if names else None
+            if held is not None:
+                width = len(rows[0])
+                whole = [all(held[at : at + width]) for at in range(0, len(held), width)]
+                lacking = [
+                    number for number, is_held in zip(lacking, whole, strict=True) if not is_held
+                ]
+        return min(lacking, default=len(rows))
 
     def load(self, tenant: str, rows: Sequence[Row], most: int) -> Iterator[list[Payloads]]:
         """Leading rows in their order, up to `most` at a time, as far as they are there."""
@@ -78,14 +84,17 @@ class SessionShelves:
             if found is None:
                 return
             shelf, num_rows = found
-            for first in range(start, start + num_rows, most):
-                asked = rows[first : min(first + most, start + num_rows)]
+            stop = start + num_rows
+            for first in range(start, stop, most):
+                asked = rows[first : min(first + most, stop)]
                 come: list[Payloads] = []
                 shelf.load(tenant, asked, _taken_into(come))
                 yield come
+                start += len(come)
                 if len(come) < len(asked):
-                    return
-            start += num_rows
+                    break  # another shelf may have those that this one does not
+            if not come:
+                return
 
     # ---- manifests ---------------------------------------------------------------------------
 

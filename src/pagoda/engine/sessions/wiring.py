@@ -41,5 +41,6 @@ def sessions_of(
             num_groups=blocks.num_groups,
             codec=storage.namespace,
             max_tokens=max_tokens,
+            max_blocks=cache.stats().num_blocks // blocks.num_groups,
         )
     return SessionSupport(blocks, kept, files)
