@@ -2,7 +2,12 @@
 
     python benchmarks/serving.py streams [--clients 16]
     python benchmarks/serving.py flood [--clients 1000 --queue 64]
-    python benchmarks/serving.py probes [--count 500]
+    python benchmarks/serving.py probes [--count 500] [--kv-tier disk:PATH,size=1GiB …]
+        [--kv-tier-key-file FILE]
+
+With `--kv-tier` a prompt is probed after the server's own cache was emptied, once the tier has it:
+then what answers is the tier, and first tokens could tell of that. A tier that is shared needs
+`store=always` here, since nobody asks anything a second time.
 
 Each starts `pagoda serve` as a process of its own and speaks HTTP to it over plain sockets. Clients
 share the machine with the server, so `streams` looks at its sockets now and then only: what a
@@ -37,11 +42,14 @@ if TYPE_CHECKING:
 _COMMAND = "from pagoda.cli.main import main; main()"
 _KEYS = {"the-key-of-alice": "alice", "the-key-of-bob": "bob"}
 ALICE, BOB = _KEYS
+OPERATOR = "the-key-of-whoever-runs-it"
 _OUTPUT_TOKENS = 200
 _STREAM_BYTES = 2**28
 """Little, so that after a few runs no page of it is used for the first time."""
 _PROBE_TOKENS = 160
 _LOOK_S = 0.1
+_STORED_S = 0.05
+"""Nothing more is stored after this."""
 
 
 class Server:
@@ -235,15 +243,52 @@ async def flood(args: argparse.Namespace) -> dict[str, Any]:
 
 async def probes(args: argparse.Namespace) -> dict[str, Any]:
     """Can a prompt's time to first token tell whether somebody has asked it before?"""
-    async with serving("--kv-cache-memory-bytes", "2GiB", "--max-model-len", "1024") as server:
-        across = await probe(server, args.count, BOB, start=0)
-        within = await probe(server, args.count, ALICE, start=10**6)
+    flags = ["--kv-cache-memory-bytes", "2GiB", "--max-model-len", "1024"]
+    for tier in args.kv_tier:
+        flags += ["--kv-tier", tier]
+    if args.kv_tier_key_file:
+        flags += ["--kv-tier-key-file", args.kv_tier_key_file]
+    if args.kv_tier:
+        flags += ["--dev-mode", "--api-key", OPERATOR]
+    async with serving(*flags) as server:
+        if args.kv_tier:
+            await learn_rates(server)
+        has_tier = bool(args.kv_tier)
+        across = await probe(server, args.count, BOB, start=0, has_tier=has_tier)
+        within = await probe(server, args.count, ALICE, start=10**6, has_tier=has_tier)
+        loaded = await tier_frames(server, "loaded") if has_tier else 0
     print(f"{args.count} prompts asked before and {args.count} not, told apart by time (AUC):")
     print(f"  by another tenant {across:.3f}, by the same {within:.3f}; 0.5 is guessing")
-    return {"across": across, "within": within}
+    if has_tier:
+        print(f"  {loaded:,.0f} frames came from the tier")
+    return {"across": across, "within": within, "frames_loaded": loaded}
 
 
-async def probe(server: Server, count: int, prober: str, start: int) -> float:
+async def learn_rates(server: Server) -> None:
+    """Prompts enough that the server knows how quickly it computes."""
+    for number in range(5):
+        body = {"temperature": 0, "max_tokens": 1, "prompt": prompt_ids(2 * 10**6 + number, 160)}
+        assert (await server.ask(body))[0] == 200
+
+
+async def empty_cache(server: Server) -> None:
+    """Once the tier has got what was stored last."""
+    before = -1.0
+    while before != (before := await tier_frames(server, "stored")):
+        await asyncio.sleep(_STORED_S)
+    status, _, _ = await server.ask({}, "/reset_prefix_cache", OPERATOR)
+    assert status == 200
+
+
+async def tier_frames(server: Server, direction: str) -> float:
+    _, _, text = await server.ask(None, "/metrics", OPERATOR)
+    pattern = rf'^pagoda:kv_tier_frames_total\{{.*"{direction}".*\}} (\S+)$'
+    return sum(map(float, re.findall(pattern, text, re.MULTILINE)))
+
+
+async def probe(
+    server: Server, count: int, prober: str, start: int, *, has_tier: bool = False
+) -> float:
     """AUC of telling what Alice has asked; hits and misses in a random order."""
     body = {"temperature": 0, "max_tokens": 1}
     kinds = [True] * count + [False] * count
@@ -254,6 +299,8 @@ async def probe(server: Server, count: int, prober: str, start: int) -> float:
         own, other = prompt_ids(start + number, _PROBE_TOKENS), prompt_ids(-1 - number, 16)
         other += prompt_ids(start + number + 500_000, _PROBE_TOKENS - 16)
         await server.ask({**body, "prompt": own if is_hit else other})
+        if has_tier:
+            await empty_cache(server)
         started = time.perf_counter()
         status, times, _ = await server.ask({**body, "prompt": own}, key=prober)
         assert status == 200
@@ -276,6 +323,8 @@ def main() -> None:
     parser.add_argument("--queue", type=int, default=64)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--kv-tier", action="append", default=[], help="of probes")
+    parser.add_argument("--kv-tier-key-file", help="of probes")
     args = parser.parse_args()
     args.clients = args.clients or {"streams": 16, "flood": 1000, "probes": 1}[args.what]
     measured = asyncio.run({"streams": streams, "flood": flood, "probes": probes}[args.what](args))

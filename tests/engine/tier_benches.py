@@ -28,7 +28,7 @@ class Trouble:
     """Something that happens to a store, and how it ends."""
 
     opens: str
-    """Which breaker: of `READS`, with which nothing is stored either, of `WRITES`, or none, ""."""
+    """Which breaker: `READS`, with which nothing is stored either, or `WRITES`; "": none."""
     begin: Callable[[Any], None]
     end: Callable[[Any], None]
     is_hurried: bool = False
