@@ -125,7 +125,7 @@ class BodyLimit:
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in STREAMED:
+        if scope["type"] != "http" or scope.get("path") in STREAMED:
             await self._app(scope, receive, send)
             return
         announced = _header(scope, b"content-length")

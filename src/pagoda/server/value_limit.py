@@ -73,7 +73,7 @@ class ValueLimit:
         self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in STREAMED:
+        if scope["type"] != "http" or scope.get("path") in STREAMED:
             await self._app(scope, receive, send)
             return
         count = ValueCount()
