@@ -10,9 +10,11 @@ is done with them.
     python benchmarks/decode_attention.py --block-sizes 16 32 64 128
     python benchmarks/decode_attention.py --block-sizes 16 --formats bfloat16 int8_per_token_head
     python benchmarks/decode_attention.py --block-sizes 16 --layers 4 --new-tokens 512 --formats …
+    python benchmarks/decode_attention.py --rank 512 --heads 16 --clock cpu --formats …
 
 Formats are those of `--kv-cache-dtype`, timed in turn; "to the first" is what one takes of the
-time of the first.
+time of the first. With a rank layers keep latents. Where others use the machine, `--clock cpu` on
+one core (`taskset -c 0`, NUMBA_NUM_THREADS=1) counts the time that this process had.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
+from collections.abc import Callable
+from itertools import pairwise
 
 import numba
 import numpy as np
 import torch
 from numba import njit, prange
 
+from pagoda.cache.latent import LatentLayerSpec, latent_format
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, Codec, codec_of
 from pagoda.codecs.calibrate import Observed, calibrate
@@ -37,10 +43,16 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention_alone import CodedBlocks, paged_attention
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import integer_at
-from pagoda.storage.cpu_storage import STORED_FORMATS, CPUStorage, as_array
+from pagoda.storage.cpu_storage import STORED_FORMATS, STORED_LATENTS, CPUStorage, as_array
 
 CASES = ((8, 2048), (1, 8192))
 """Sequences and tokens in the cache of each."""
+FORMATS = dict.fromkeys((*STORED_FORMATS, *STORED_LATENTS))
+
+
+def _case(text: str) -> tuple[int, int]:
+    sequences, context = map(int, text.split("x"))
+    return sequences, context
 
 
 def batch_of(num_sequences: int, context: int, block_size: int, num_blocks: int, new: int) -> Batch:
@@ -87,57 +99,66 @@ def _codec(form: str, num_kv_heads: int, head_dim: int) -> Codec | None:
     return Codec(*(calibrate(widths, Observed(even, even, drawn)) for widths in CALIBRATED[form]))
 
 
+def _spec(args: argparse.Namespace, form: str, block_size: int) -> CacheSpec:
+    if args.rank:
+        layer = LatentLayerSpec(args.rank, args.rope_dim, latent_format(form))
+        return CacheSpec((layer,) * args.layers, block_size)
+    return CacheSpec.uniform(
+        num_layers=args.layers,
+        num_kv_heads=args.kv_heads,
+        head_size=args.head_dim,
+        dtype=form,
+        block_size=block_size,
+    )
+
+
+def _shape(args: argparse.Namespace, block_size: int) -> HeadShape:
+    if args.rank:
+        return HeadShape(1, args.heads, args.rank + args.rope_dim, block_size, args.rank)
+    group_size = args.heads // args.kv_heads
+    return HeadShape(args.kv_heads, group_size, args.head_dim, block_size, args.head_dim)
+
+
 class Case:
     """The cache of one format, and a decode step that reads it."""
 
     def __init__(
         self, args: argparse.Namespace, form: str, block_size: int, sequences: int, context: int
     ) -> None:
-        spec = CacheSpec.uniform(
-            num_layers=args.layers,
-            num_kv_heads=args.kv_heads,
-            head_size=args.head_dim,
-            dtype=form,
-            block_size=block_size,
-        )
+        spec, self.shape = _spec(args, form, block_size), _shape(args, block_size)
         self.form, self.size = form, sequences * context * spec.block_bytes // block_size
         self.size //= args.layers
         num_blocks = sequences * spec.num_blocks(context)
-        codec = _codec(form, args.kv_heads, args.head_dim)
+        codec = None if args.rank else _codec(form, args.kv_heads, args.head_dim)
         self.storage = CPUStorage(spec, num_blocks, [codec] * args.layers)
-        self.shape = HeadShape(
-            args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size
-        )
         batch = batch_of(sequences, context, block_size, num_blocks, args.new_tokens)
         self.tables, self.tiling = batch.groups[0].block_tables, tile_attention(batch, self.shape)
-        queries = np.random.default_rng(0).normal(
-            size=(batch.num_tokens, args.heads * args.head_dim)
-        )
-        self.queries = queries.astype(np.float32)
-        self.out = as_array(torch.empty(queries.shape, dtype=torch.bfloat16))
+        head_dim, rows = self.shape.head_dim, (batch.num_tokens, args.heads)
+        queries = np.random.default_rng(0).normal(size=(*rows, head_dim)) * head_dim**-0.5
+        self.queries = queries.reshape(len(queries), -1).astype(np.float32)
+        out = torch.empty((*rows, self.shape.value_dim), dtype=torch.bfloat16)
+        self.out = as_array(out.flatten(1))
         self.blocks = [layer.array for layer in self.storage.layers]
         self.coded, self.kept = self._fill()
-        self.scale, self.num_threads = args.head_dim**-0.5, numba.get_num_threads()
+        self.num_threads = numba.get_num_threads()
 
-    def _fill(self) -> tuple[CodedBlocks | None, list[Array]]:
+    def _fill(self) -> tuple[CodedBlocks, list[Array]]:
         """Random numbers, or codes with scales of 0; how they are read, and what that points to."""
         first, kept = self.storage.layers[0], []
         for layer in self.storage.layers:
-            if layer.codec is None:
+            if layer.blocks.dtype.is_floating_point:
                 layer.blocks.normal_()
             else:
                 layer.blocks.random_(0, 120)
                 layer.content[:, layer.layout.key_scales :] = 0
-        if first.codec is None:
-            return None, kept
         form = page_form(first, is_paired=True)
         return CodedBlocks(form, first.layout, code_fields(first, kept)), kept
 
     def attend(self) -> None:
         """Of all layers, one after the other."""
         paged_attention(
-            self.out, self.queries, self.blocks, self.tiling, self.shape, self.scale,
-            self.num_threads, self.coded,
+            self.out, self.queries, self.blocks, self.tiling, self.shape, 1.0, self.num_threads,
+            self.coded,
         )  # fmt: skip
 
     def read(self) -> None:
@@ -147,12 +168,23 @@ class Case:
         _read_blocks(places, self.tables.ravel(), self.blocks[0][0].nbytes, sums)
 
 
-def layer_seconds(cases: list[Case], rounds: int) -> list[tuple[float, float]]:
+def process_seconds(run: Callable[[], object], num_rounds: int) -> float:
+    """As `best_seconds`, of the time that this process had on all cores."""
+    run()
+    times = [time.process_time()]
+    for _ in range(num_rounds):
+        run()
+        times.append(time.process_time())
+    return min(end - start for start, end in pairwise(times))
+
+
+CLOCKS = {"wall": best_seconds, "cpu": process_seconds}
+
+
+def layer_seconds(cases: list[Case], rounds: int, clock: str) -> list[tuple[float, float]]:
     """Seconds of one layer's attention and of reading its blocks, of each case, in turn."""
-    times = [
-        [(best_seconds(case.attend, 2), best_seconds(case.read, 2)) for case in cases]
-        for _ in range(rounds)
-    ]
+    best = CLOCKS[clock]
+    times = [[(best(case.attend, 2), best(case.read, 2)) for case in cases] for _ in range(rounds)]
     return [
         tuple(min(seconds) / len(case.blocks) for seconds in zip(*each, strict=True))
         for case, each in zip(cases, zip(*times, strict=True), strict=True)
@@ -168,7 +200,11 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=9)
     parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--head-dim", type=int, default=64)
-    parser.add_argument("--formats", nargs="+", choices=STORED_FORMATS, default=["bfloat16"])
+    parser.add_argument("--rank", type=int, default=0, help="of latents; 0: keys and values")
+    parser.add_argument("--rope-dim", type=int, default=64, help="of the key beside a latent")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=["bfloat16"])
+    parser.add_argument("--cases", type=_case, nargs="+", default=CASES, help="like 8x2048")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--new-tokens", type=int, default=1, help="of each sequence, a prompt's")
     parser.add_argument("--rounds", type=int, default=10)
     args = parser.parse_args()
@@ -180,10 +216,10 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for block_size in args.block_sizes:
-        for sequences, context in CASES:
+        for sequences, context in args.cases:
             limit = read_bandwidth()
             cases = [Case(args, form, block_size, sequences, context) for form in args.formats]
-            times = layer_seconds(cases, args.rounds)
+            times = layer_seconds(cases, args.rounds, args.clock)
             limit = max(limit, read_bandwidth())
             for case, (seconds, reading_s) in zip(cases, times, strict=True):
                 read, attended = case.size / reading_s / 1e9, case.size / seconds / 1e9

@@ -15,7 +15,7 @@ import json
 import time
 
 import numpy as np
-from decode_attention import decode_batch
+from decode_attention import batch_of
 
 from pagoda.engine.build import load_model
 from pagoda.engine.devices.machine import measure_limits
@@ -41,7 +41,7 @@ class Growth:
     def step_ms(self, num_sequences: int, context: int, num_blocks: int) -> float:
         """Milliseconds of the best of several steps."""
         storage = CPUStorage(self.spec, num_blocks)
-        batch = decode_batch(num_sequences, context, BLOCK_SIZE, num_blocks)
+        batch = batch_of(num_sequences, context, BLOCK_SIZE, num_blocks, 1)
         for layer in storage.layers:
             for block in batch.groups[0].block_tables.ravel().tolist():
                 layer.blocks[block].normal_()

@@ -56,7 +56,10 @@ STORES = (
 
 LONG = (
     "kernels/gpu/test_compile_ahead.py",
+    "planning/test_fields_contract.py",
     "kernels/test_plain_form.py",
+    "engine/test_coded_crowds.py",
+    "execution/test_coded_cache.py",
     "execution/test_executors.py",
     "execution/test_gpu_executor.py",
     "kernels/gpu/test_prefill_attention.py",

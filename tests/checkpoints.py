@@ -18,6 +18,7 @@ import torch
 import transformers
 from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import BPE
+from transformers import initialization
 
 from pagoda.models.registry import ARCHITECTURES
 
@@ -272,6 +273,8 @@ CASES: Mapping[str, Case] = {
             "decoder_sparse_step": 2,
         },
     ),
+    "olmo": Case("olmo"),
+    "olmo-bias": Case("olmo", {"attention_bias": True, "tie_word_embeddings": True}),
     "olmo2": Case("olmo2"),
     "olmo2-bias": Case("olmo2", {"attention_bias": True, "head_dim": 24}),
     "olmo3": Case("olmo3", {"sliding_window": 8}),
@@ -322,6 +325,20 @@ CASES: Mapping[str, Case] = {
         "smollm3",
         {"use_sliding_window": True, "sliding_window": 8, "no_rope_layer_interval": 2},
     ),
+    "stablelm": Case(
+        "stablelm",
+        {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+    ),
+    "stablelm-parallel": Case(
+        "stablelm",
+        {"use_parallel_residual": True, "use_qkv_bias": True, "tie_word_embeddings": True},
+    ),
 }
 """Every covered family and feature, by name, but those of `latent_cases`."""
 
@@ -346,8 +363,10 @@ def empty_model(config: transformers.PretrainedConfig) -> Any:
     """transformers' model of a config, without numbers and without a token that pads."""
     own = copy.deepcopy(config)
     own.get_text_config().pad_token_id = None
-    with torch.device("meta"):
-        return auto_class(own).from_config(own)
+    with torch.device("meta"), initialization.no_init_weights():
+        model = auto_class(own).from_config(own)
+    model.tie_weights()
+    return model
 
 
 def language_layers(model: Any) -> Any:
@@ -358,7 +377,9 @@ def language_layers(model: Any) -> Any:
 def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
     """The random model of a case, in float32."""
     config = case_config(case)
-    model = auto_class(config).from_config(config, dtype=torch.float32)
+    with initialization.no_init_weights():  # all are drawn below
+        model = auto_class(config).from_config(config, dtype=torch.float32)
+    model.tie_weights()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *corrections(model)]:

@@ -21,6 +21,7 @@ from pagoda.models.decoder import (
     DecoderLayer,
     DecoderSpec,
     ExpertsSpec,
+    Learned,
     MLPSpec,
     NormPlacement,
     QKNorm,
@@ -41,8 +42,8 @@ HAS_POSITIONS: dict[str, Callable[[Any], bool]] = {
 }
 """Whether attention rotates heads, in families where not all layers do."""
 GEMMAS = ("gemma", "gemma2", "gemma3_text")
-CENTRED = ("cohere", "cohere2")
-"""Families with layer norm, without biases."""
+CENTRED = ("cohere", "cohere2", "olmo", "stablelm")
+"""Families with layer norm."""
 
 
 def assert_agrees(values: dict[str, Any]) -> None:
@@ -57,6 +58,7 @@ def assert_agrees(values: dict[str, Any]) -> None:
     assert spec.tie_word_embeddings == whole.tie_word_embeddings
     assert (spec.norm.eps, spec.norm.is_centred) == (norm_eps(decoder.norm), kind in CENTRED)
     assert spec.norm.weight_offset == (kind in GEMMAS)
+    assert spec.norm.learned == learned(decoder.norm)
     assert spec.embedding_scale == embedding_scale(config, decoder)
     divisor = getattr(config, "logits_scaling", 1.0)
     assert spec.logit_scale == pytest.approx(getattr(config, "logit_scale", 1.0) / divisor)
@@ -67,7 +69,17 @@ def assert_agrees(values: dict[str, Any]) -> None:
 
 
 def norm_eps(norm: Any) -> float:
+    """OLMo 1's is a number in its code."""
+    if learned(norm) is Learned.NOTHING:
+        return 1e-5
     return norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+
+
+def learned(norm: Any) -> Learned:
+    if getattr(norm, "weight", None) is None:
+        return Learned.NOTHING
+    has_bias = getattr(norm, "bias", None) is not None
+    return Learned.WEIGHT_AND_BIAS if has_bias else Learned.WEIGHT
 
 
 def embedding_scale(config: Any, decoder: Any) -> float:
@@ -133,7 +145,9 @@ def assert_numbers_agree(spec: DecoderSpec, layers: Any) -> None:
     """As many numbers in the layers as transformers' modules have, corrections left out."""
     parts = DecoderParts.of(spec, ARCHITECTURES[spec.architecture].names)
     for layer, own in zip(parts.layers, layers, strict=True):
-        found = [part for weight in layer for part in weight if part.held_as is None]
+        found = [
+            part for weight in layer for part in weight if part.held_as is None and not part.is_one
+        ]
         counted = sum(math.prod(part.shape) for part in found)
         assert counted == sum(weight.numel() for weight in own.parameters())
 
@@ -159,12 +173,16 @@ def head_norm(own: Any) -> QKNorm | None:
 
 def norms(own: Any) -> NormPlacement:
     """The norms of a layer by their names, which say something else in each family."""
-    has = partial(hasattr, own)
+    has = partial(_has, own)
     if has("post_self_attn_layernorm"):  # GLM-4
         return SANDWICH_NORM
     if has("post_feedforward_layernorm"):
         return SANDWICH_NORM if has("pre_feedforward_layernorm") else POST_NORM
     return PRE_NORM if has("post_attention_layernorm") else PARALLEL_NORM
+
+
+def _has(own: Any, name: str) -> bool:
+    return getattr(own, name, None) is not None
 
 
 def window(config: Any, index: int) -> int | None:

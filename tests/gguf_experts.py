@@ -8,6 +8,7 @@ import numpy as np
 
 _ROUTERS = {
     "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.router.weight": "ffn_gate_inp.weight",
     "mlp.router.bias": "ffn_gate_inp.bias",
     "block_sparse_moe.router.weight": "ffn_gate_inp.weight",

@@ -19,6 +19,7 @@ import transformers
 
 from checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, VOCAB_SIZE, Case, byte_alphabet
 from gguf_experts import expert_tensors
+from gguf_latents import latent_tensors
 from gguf_model_keys import model_keys, rope_factors
 from stored_blocks import random_rows
 
@@ -26,19 +27,26 @@ QUANTISABLE = {"intermediate_size": 128}
 """Sizes on top of `checkpoints.SIZES` whose rows are whole blocks of 32."""
 
 ARCHITECTURES = {
+    "cohere": "command-r",
     "cohere2": "cohere2",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "ernie4_5": "ernie4_5",
     "exaone4": "exaone4",
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "glm4": "glm4",
+    "glm4_moe": "glm4moe",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
     "llama": "llama",
+    "minicpm3": "minicpm3",
     "mistral": "llama",
     "mixtral": "llama",
+    "olmo": "olmo",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "olmoe": "olmoe",
@@ -47,10 +55,12 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
+    "seed_oss": "seed_oss",
     "smollm3": "smollm3",
+    "stablelm": "stablelm",
 }
 """Model type → llama.cpp's architecture."""
-INTERLEAVED = ("llama", "smollm3", "granite", "granitemoe")
+INTERLEAVED = ("llama", "olmo", "smollm3", "granite", "granitemoe")
 OFFSET_NORMS = ("gemma", "gemma2", "gemma3")
 """Architectures whose files have 1 added to the weights of norms."""
 
@@ -91,9 +101,11 @@ def stored_tensors(model: transformers.PreTrainedModel) -> dict[str, np.ndarray]
             values = interleave(values, head_dim) if architecture in INTERLEAVED else values
         if name.endswith("norm.weight") and architecture in OFFSET_NORMS:
             values = values + 1
-        experts = expert_tensors(name, values, config.model_type)
-        if experts:
-            tensors |= experts
+        own = expert_tensors(name, values, config.model_type) or latent_tensors(
+            name, values, config
+        )
+        if own:
+            tensors |= own
             continue
         tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = values
     return tensors | rope_factors(config)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 Keys = dict[str, Any]
+SIGMOID = 2
 
 
 def model_keys(config: Any) -> Keys:
@@ -98,7 +99,9 @@ def _gemma3(config: Any) -> Keys:
 
 def _glm(config: Any) -> Keys:
     share = config.rope_parameters["partial_rotary_factor"]
-    return {"rope.dimension_count": int(config.head_dim * share)}
+    head_dim = getattr(config, "head_dim", None)
+    head_dim = head_dim or config.hidden_size // config.num_attention_heads
+    return {"rope.dimension_count": int(head_dim * share)}
 
 
 def _granite(config: Any) -> Keys:
@@ -132,6 +135,65 @@ def _experts(config: Any) -> Keys:
     return {"expert_count": count, "expert_used_count": config.num_experts_per_tok}
 
 
+def _routed(config: Any) -> Keys:
+    """Of experts behind dense layers; what is not in a config is not written."""
+    return {
+        "expert_count": config.n_routed_experts,
+        "expert_used_count": config.num_experts_per_tok,
+        "expert_shared_count": config.n_shared_experts,
+        "expert_feed_forward_length": config.moe_intermediate_size,
+        "expert_weights_scale": float(config.routed_scaling_factor),
+        "expert_weights_norm": config.norm_topk_prob or None,
+        "expert_group_count": config.n_group,
+        "expert_group_used_count": config.topk_group,
+        "leading_dense_block_count": config.first_k_dense_replace,
+    }
+
+
+def _glm_moe(config: Any) -> Keys:
+    """Layers that predict further tokens are counted among all."""
+    predicting = config.num_nextn_predict_layers
+    return {
+        **_glm(config),
+        **_routed(config),
+        "expert_gating_func": SIGMOID,
+        "block_count": config.num_hidden_layers + predicting,
+        "nextn_predict_layers": predicting,
+    }
+
+
+def _latents(config: Any) -> Keys:
+    query = config.qk_nope_head_dim + config.qk_rope_head_dim
+    return {
+        "attention.q_lora_rank": config.q_lora_rank,
+        "attention.kv_lora_rank": config.kv_lora_rank,
+        "attention.key_length": query,
+        "rope.dimension_count": config.qk_rope_head_dim,
+    }
+
+
+def _minicpm3(config: Any) -> Keys:
+    """The file has nothing of values: their size is that of a share of the stream."""
+    return {**_latents(config), "attention.value_length": None, "rope.scaling.type": None}
+
+
+def _deepseek(config: Any) -> Keys:
+    """Latents as the one head that all queries share; what is made of them, under other keys."""
+    heads, rank = _latents(config), config.kv_lora_rank
+    weight = config.rope_parameters.get("mscale_all_dim")
+    return {
+        **heads,
+        "attention.head_count_kv": 1,
+        "attention.key_length": rank + config.qk_rope_head_dim,
+        "attention.value_length": rank,
+        "attention.key_length_mla": heads["attention.key_length"],
+        "attention.value_length_mla": config.v_head_dim,
+        "rope.scaling.yarn_log_multiplier": None if weight is None else 0.1 * weight,
+        **_routed(config),
+        "expert_gating_func": SIGMOID if config.model_type == "deepseek_v3" else None,
+    }
+
+
 def _gpt_oss(config: Any) -> Keys:
     own = {"expert_feed_forward_length": config.intermediate_size}
     return {**_window(config), **_experts(config), **own}
@@ -147,20 +209,39 @@ def _qwen_experts(config: Any) -> Keys:
     }
 
 
+def _stablelm(config: Any) -> Keys:
+    return {**_glm(config), "attention.layer_norm_epsilon": config.layer_norm_eps}
+
+
+def _command_r(config: Any) -> Keys:
+    return {
+        "attention.layer_norm_epsilon": config.layer_norm_eps,
+        "logit_scale": config.logit_scale,
+        "rope.scaling.type": "none",
+    }
+
+
 _OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
+    "cohere": _command_r,
     "cohere2": _cohere2,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
     "exaone4": _window_and_layers,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
     "glm": _glm,
     "glm4": _glm,
+    "glm4_moe": _glm_moe,
     "gpt_oss": _gpt_oss,
     "granite": _granite,
     "granitemoe": lambda config: {**_granite(config), **_experts(config)},
+    "minicpm3": _minicpm3,
     "mixtral": _experts,
+    "olmo": lambda config: {"attention.layer_norm_epsilon": 1e-5},
     "olmo3": _window_and_layers,
     "olmoe": _experts,
     "phi3": _phi3,
     "qwen2_moe": _qwen_experts,
     "qwen3_moe": _qwen_experts,
+    "stablelm": _stablelm,
 }

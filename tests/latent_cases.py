@@ -71,6 +71,18 @@ LATENT_CASES: Mapping[str, Case] = {
             "tie_word_embeddings": False,
         },
     ),
+    "minicpm3-long": Case(
+        "minicpm3",
+        {
+            **_LATENT,
+            **scaled_rope(
+                "longrope",
+                short_factor=[1.0, 1.1, 1.2, 1.3],
+                long_factor=[1.0, 2.0, 3.0, 4.0],
+                original_max_position_embeddings=256,
+            ),
+        },
+    ),
 }
 """By name."""
 

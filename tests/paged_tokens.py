@@ -7,7 +7,7 @@ to the one written there, and who may see it, because that is what K and V depen
 from collections.abc import Iterable, Sequence
 
 from pagoda.cache import AttentionWindow, BlockCopy, CacheManager
-from pagoda.cache.prefix import block_key
+from pagoda.cache.prefix import BlockKey, block_key
 from pagoda.cache.window import FULL_ATTENTION
 
 
@@ -17,6 +17,8 @@ class PagedTokens:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
         self.slots: list[tuple[str | int, ...] | None] = [None] * (num_blocks * block_size)
+        self._keys: dict[tuple[str | int, ...], BlockKey] = {}
+        """What each context is to be found by, once it was asked: hashing takes most of a check."""
 
     def copy(self, copies: Iterable[BlockCopy]) -> None:
         """Every source is read before any target is written."""
@@ -75,12 +77,19 @@ class PagedTokens:
             salt, group, *tokens = context
             assert group == cache._blocks.index.group_of(block_id)
             assert self.holds_at(block_id, tokens, salt, group), "a published block is not whole"
-            tenant, own_salt, retention = seen_by(salt)
-            parent = cache.open(tenant=tenant, cache_salt=own_salt, retention=retention).root
-            for start in range(0, len(tokens), size):
-                found = block_key(parent, tokens[start : start + size])
-                parent = found.hash
+            if context not in self._keys:
+                self._keys[context] = self._key(cache, salt, tokens)
+            found = self._keys[context]
             assert found == key, f"block {block_id} is published as what it does not hold"
+
+    def _key(self, cache: CacheManager, salt: str, tokens: Sequence[int]) -> BlockKey:
+        """Of the last block of `tokens`, written for `salt`."""
+        tenant, own_salt, retention = seen_by(salt)
+        parent = cache.open(tenant=tenant, cache_salt=own_salt, retention=retention).root
+        for start in range(0, len(tokens), self.block_size):
+            found = block_key(parent, tokens[start : start + self.block_size])
+            parent = found.hash
+        return found
 
     def holds_at(self, block_id: int, tokens: Sequence[int], salt: str, group: int) -> bool:
         """The block holds the last tokens of `tokens`, each written after all before it."""

@@ -189,8 +189,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "cohere": COHERE,
     "cohere2": COHERE,
+    "olmo": Family(norm_values=0),
     "olmo2": Family(query_norm=always("whole")),
-    "stablelm": Family(norm_values=2),
+    "stablelm": Family(norm_values=2, qkv_bias=flag("use_qkv_bias")),
     "starcoder2": Family(
         norm_values=2, qkv_bias=yes, out_bias=yes, gated=False, mlp_bias=yes, tied=True
     ),

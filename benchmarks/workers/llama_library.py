@@ -15,6 +15,7 @@ from ctypes import (
     CDLL,
     CFUNCTYPE,
     POINTER,
+    Array,
     Structure,
     c_char_p,
     c_float,
@@ -31,6 +32,10 @@ from pathlib import Path
 PACKAGE = "xllamacpp==2026.10.11549"
 STEP_TOKENS = 512
 """Tokens that go through the model at once, as here."""
+
+_FLOAT32, _FLOAT16 = 0, 1
+"""ggml's numbers of types."""
+_LEFT_TO_IT = 2**32 - 1
 
 Entry = tuple[int, int, int, bool]
 """A token, its position, its sequence, and whether its logits are wanted."""
@@ -122,9 +127,19 @@ def load(library: Path) -> CDLL:
 class Llama:
     """A model in llama.cpp, with its repacked forms, which are on by default."""
 
-    def __init__(self, library: Path, path: str, num_sequences: int, context: int) -> None:
-        """`context`: tokens of each sequence. Raises `LlamaError`."""
+    def __init__(
+        self,
+        library: Path,
+        path: str,
+        num_sequences: int,
+        context: int,
+        *,
+        is_exact: bool = False,
+    ) -> None:
+        """`context`: tokens of each sequence. `is_exact`: attention keeps to float32. Raises
+        `LlamaError`."""
         self._library = load(library)
+        self._is_exact = is_exact
         model = self._library.llama_model_load_from_file(
             path.encode(), self._library.llama_model_default_params()
         )
@@ -141,6 +156,8 @@ class Llama:
     def _open(self, model: int, num_sequences: int, num_tokens: int) -> int:
         params = self._library.llama_context_default_params()
         params.words[:4] = (num_tokens, STEP_TOKENS, STEP_TOKENS, num_sequences)
+        if self._is_exact:
+            _round_nothing(params.words)
         context = self._library.llama_init_from_model(model, params)
         if not context:
             raise LlamaError("llama.cpp makes no context")
@@ -172,6 +189,23 @@ class Llama:
     def logits(self, row: int) -> object:
         """A pointer to `vocab_size` float32 of a row of the step, until the next one."""
         return self._library.llama_get_logits_ith(self._context, row)
+
+
+def _round_nothing(words: Array[c_uint32]) -> None:
+    """Keys and values of float32 in a context's options, and attention without its fused form.
+
+    The options have four choices that are left to llama.cpp, the fused form the last of them, and
+    the types of keys and of values side by side.
+    """
+    for defaults, own in (
+        ((_LEFT_TO_IT,) * 4, (_LEFT_TO_IT,) * 3 + (0,)),
+        ((_FLOAT16,) * 2, (_FLOAT32,) * 2),
+    ):
+        count = len(defaults)
+        found = [at for at in range(4, 64) if tuple(words[at : at + count]) == defaults]
+        if len(found) != 1:
+            raise LlamaError(f"this llama.cpp has other options than {PACKAGE}")
+        words[found[0] : found[0] + count] = own
 
 
 def steps(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

@@ -1,6 +1,6 @@
 """What llama.cpp says of prompts, in a process of its own; with NumPy.
 
-    python llama_logprobs.py LIBRARY MODEL.gguf
+    python llama_logprobs.py LIBRARY MODEL.gguf [--exact]
 
 stdin holds one JSON object a line: `prompt`, token ids, and `wanted`, for each of them but the last
 the token ids that might come next. stdout gets one a line: `best`, the most likely next token of
@@ -20,8 +20,14 @@ CONTEXT = 2048
 
 
 def main() -> None:
-    library, model = sys.argv[1:]
-    llama = Llama(Path(library), model, num_sequences=1, context=CONTEXT)
+    library, model, *options = sys.argv[1:]
+    llama = Llama(
+        Path(library),
+        model,
+        num_sequences=1,
+        context=CONTEXT,
+        is_exact="--exact" in options,
+    )
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps(say(llama, asked["prompt"], asked["wanted"])), flush=True)

@@ -29,6 +29,7 @@ MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARACTERS = 256
 MAX_SEED = 2**63 - 1
 MAX_CACHE_SALT_CHARACTERS = 256
+MAX_SESSION_ID_CHARACTERS = 256
 _BIAS = Real(-100.0, 100.0)
 _LIST_LIMITS: Mapping[str, Items | Texts | TokenIds] = MappingProxyType(
     {
@@ -236,6 +237,9 @@ class RequestOptions:
     refused by that name. Either way the answer ends at the model's length."""
     add_special_tokens: bool = True
     """The tokenizer adds its own around a prompt that is text."""
+    session_id: str | None = None
+    """The conversation that the request belongs to, by a name of the caller's: what it computes is
+    remembered under it, to be saved or exported. None: it belongs to none."""
     kv_retention: str | None = None
     """Which tokens stay in the cache, by a name of `--kv-retention`; None: as the engine keeps."""
     truncation: Truncation | None = None
@@ -254,6 +258,8 @@ class RequestOptions:
             if not isinstance(getattr(self, name), str):
                 raise InvalidRequestError(name, getattr(self, name), "must be a string")
         object.__setattr__(self, "cache_hint", cache_hint_of(self.cache_hint))
+        if self.session_id is not None:
+            require_session_id(self.session_id)
         if not isinstance(self.kv_retention, str | None):
             raise InvalidRequestError("kv_retention", self.kv_retention, "must be a string")
         if len(self.cache_salt) > MAX_CACHE_SALT_CHARACTERS:
@@ -263,6 +269,19 @@ class RequestOptions:
 
 
 DEFAULT_REQUEST_OPTIONS = RequestOptions()
+
+
+def require_session_id(session_id: object) -> str:
+    """A name that a session may have. Raises `InvalidRequestError`."""
+    if not isinstance(session_id, str):
+        raise InvalidRequestError("session_id", session_id, "must be a string")
+    if not 0 < len(session_id) <= MAX_SESSION_ID_CHARACTERS:
+        given = f"{len(session_id)} characters"
+        limit = f"must have 1 to {MAX_SESSION_ID_CHARACTERS} characters"
+        raise InvalidRequestError("session_id", given, limit)
+    if not session_id.isprintable():  # addresses, logs and listings show it
+        raise InvalidRequestError("session_id", session_id, "must be of printable characters")
+    return session_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,6 +308,11 @@ def test_a_cache_that_is_too_small_could_hold_codes(trouble: str) -> None:
     assert MEASURED in advice.effect
     assert "`pagoda lab` tells it for your model" in advice.effect
     assert (advice.current, advice.proposed) == ("auto", "int8_per_token_head")
+    latents = PLAIN | {"narrower_cache_dtype": "int8_per_group"}
+    advice = narrowing(short_of_room("pagoda", trouble, latents))
+    assert advice is not None
+    assert advice.proposed == "int8_per_group"
+    assert "Answers may change a little: compare first." in advice.effect
     on_vllm = narrowing(short_of_room("vllm", trouble, {"cache_dtype": "auto"}))
     assert on_vllm is not None
     assert on_vllm.proposed == "fp8"

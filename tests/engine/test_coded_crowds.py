@@ -1,7 +1,7 @@
 """Long prompts, crowds, forks and short pools under every codec: not a bit of an answer changes.
 
 Each answer is held, with its log-probabilities, against that of an engine that shares nothing and
-computes each prompt at once, and every third one against that of the same request alone. The model
+computes each prompt at once, and every fifth one against that of the same request alone. The model
 is small and random: what it says rests on everything that it has read.
 """
 
@@ -23,7 +23,7 @@ from pagoda.request import SamplingParams
 BLOCK_SIZE = 16
 NUM_TOKENS = 17
 """A block and a bit: every answer completes a block."""
-SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1280}
+SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1024}
 """TurboQuant leaves two layers at each end as they are."""
 MIXES = [
     *({"kv_cache_dtype": name} for name in CODED_FORMATS),
@@ -40,7 +40,7 @@ def drawn(count: int) -> list[int]:
     return RNG.integers(256, size=count).tolist()
 
 
-LONG = [drawn(1100), drawn(530)]
+LONG = [drawn(780), drawn(530)]
 SHORT = [drawn(int(count)) for count in RNG.integers(4, 60, size=14)]
 STEM = drawn(6 * BLOCK_SIZE + 5)
 """It ends in the middle of a block."""
@@ -116,8 +116,8 @@ def test_whatever_the_cache_does_not_a_bit_changes(model: Model, mix: dict[str, 
     unshared = engine_of(model, mix, enable_prefix_caching=False, max_num_batched_tokens=8192)
     expected = told(unshared, CROWD)
     assert len({tuple(tokens) for answer in expected for tokens in answer}) > 32
-    number = MIXES.index(mix)  # the next format takes the next third
-    for asked, answer in list(zip(CROWD, expected, strict=True))[number % 3 :: 3]:
+    number = MIXES.index(mix)  # the next format takes the next fifth
+    for asked, answer in list(zip(CROWD, expected, strict=True))[number % 5 :: 5]:
         assert told(unshared, [asked]) == [answer], "alone"
 
     crowd = engine_of(model, mix)
@@ -132,7 +132,7 @@ def test_whatever_the_cache_does_not_a_bit_changes(model: Model, mix: dict[str, 
     assert told(chunked, CROWD) == expected, "found after chunks of 64"
 
     demand = sum(one.n * -(-(len(one.prompt) + NUM_TOKENS) // BLOCK_SIZE) for one in SHORT_CROWD)
-    short = engine_of(replace(model, max_model_len=176), mix, num_gpu_blocks_override=demand // 4)
+    short = engine_of(replace(model, max_model_len=176), mix, num_gpu_blocks_override=demand // 5)
     assert told(short, SHORT_CROWD) == [
         answer for one, answer in zip(CROWD, expected, strict=True) if one in SHORT_CROWD
     ]

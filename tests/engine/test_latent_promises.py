@@ -12,11 +12,13 @@ from preempting import preempt_every_fourth
 
 from checkpoints import Case, write_checkpoint
 from latent_cases import LATENT_CASES
+from pagoda.cache.formats import LATENT_FORMATS
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.lab.subject import Subject
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 from pagoda.request import SamplingParams
@@ -31,13 +33,24 @@ LATENTS = {
     "deepseek_v3": Case("deepseek_v3", {**LATENT_CASES["deepseek_v3"].config, **SIZES}),
     "with-experts": Case("deepseek_v3", {**LATENT_CASES["deepseek_v3-experts"].config, **SIZES}),
 }
+CODES: dict[str, dict[str, Any]] = {
+    "minicpm3": {"kv_cache_dtype": "int8_per_group"},
+    "deepseek_v3": {"kv_cache_dtype": "fp8"},
+    "with-experts": {"kv_cache_dtype": "fp8_ds_mla", "kv_cache_dtype_skip_layers": (1,)},
+}
+"""What each stores its latents in beside bfloat16: with each of these all promises hold as well."""
 Told = list[list[tuple[int, float]]]
 """Of each answer: its tokens, and how likely each was."""
 
 
 @pytest.fixture(scope="module", params=LATENTS)
-def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_checkpoint(tmp_path_factory.mktemp("latent"), LATENTS[request.param]))
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def directory(name: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_checkpoint(tmp_path_factory.mktemp("latent"), LATENTS[name]))
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +91,42 @@ def test_hit_miss_chunks_crowd_and_preemption_agree(model: Model) -> None:
     assert short.stats().num_preemptions > 0
 
 
+def test_codes_keep_the_promises(model: Model, name: str) -> None:
+    """One engine does all at once: misses, hits, chunks, a crowd, preemption."""
+    plain = told(engine_of(model), PROMPTS)
+    alone = engine_of(model, enable_prefix_caching=False, **CODES[name])
+    expected = [told(alone, [prompt])[0] for prompt in PROMPTS]
+    assert expected != plain
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(PROMPTS), **CODES[name])
+    preempt_every_fourth(crowd)
+    assert told(crowd, PROMPTS) == told(crowd, PROMPTS) == expected
+    stats = crowd.stats()
+    assert min(stats.num_preemptions, stats.prefix_cache_hits) > 0
+
+
+@pytest.mark.parametrize("is_coded", [False, True])
 def test_plan_log_and_memory_say_the_same_bytes(
-    model: Model, directory: str, caplog: pytest.LogCaptureFixture
+    model: Model, name: str, directory: str, caplog: pytest.LogCaptureFixture, is_coded: bool
 ) -> None:
+    stored = CODES[name] if is_coded else {}
+    num_plain = len(stored.get("kv_cache_dtype_skip_layers", ()))
     num_layers = len(model.spec.layers)
-    options = EngineOptions(num_gpu_blocks_override=100, block_size=BLOCK_SIZE)
+    token_bytes = num_layers * 1152
+    if is_coded:
+        token_bytes = num_plain * 1152 + (num_layers - num_plain) * 656
+    options = EngineOptions(num_gpu_blocks_override=100, block_size=BLOCK_SIZE, **stored)
     with caplog.at_level(logging.INFO, "pagoda"):
         _, running = assemble(replace(model, max_model_len=128), options)
-    assert f"keys and values: bfloat16: {num_layers * 1152:,} bytes a token" in caplog.text
-    assert running.storage.size_bytes == 100 * BLOCK_SIZE * num_layers * 1152
+    left_out = ", bfloat16 in layers 1" if num_plain else ""
+    form = stored.get("kv_cache_dtype", "bfloat16") + left_out
+    assert f"keys and values: {form}: {token_bytes:,} bytes a token" in caplog.text
+    assert running.storage.size_bytes == 100 * BLOCK_SIZE * token_bytes
     request = PlanRequest(
-        engine="pagoda", dtype="bfloat16", block_size=BLOCK_SIZE, memory=2**34, max_model_len=128
-    )
+        engine="pagoda", dtype="bfloat16", block_size=BLOCK_SIZE, memory=2**34, max_model_len=128,
+        **stored,
+    )  # fmt: skip
     plan = make_plan(find_facts(directory), request)
-    assert plan.block_bytes == BLOCK_SIZE * num_layers * 1152
+    assert plan.block_bytes == BLOCK_SIZE * token_bytes
     assert plan.weights_bytes == model.held.total_bytes == model.loaded.weights.size_bytes
 
 
@@ -114,7 +149,7 @@ def test_quantised_weights_keep_the_promises(directory: str, activations: str) -
 
 REFUSED = [
     ("kv_cache_dtype", "int8_per_token_head"),
-    ("kv_cache_dtype", "fp8"),
+    ("kv_cache_dtype", "fp8_e5m2"),
     ("kv_cache_dtype", "int4"),
     ("kv_retention", "window:32"),
     ("kv_retention", "streaming:sinks=4,window=28"),
@@ -137,6 +172,13 @@ def test_what_is_not_covered_is_refused_by_engine_and_plan(
     assert by_engine.value.field == by_plan.value.field == field
 
 
+def test_the_lab_tries_what_latents_can_be_stored_in(model: Model) -> None:
+    methods = Subject(model, EngineOptions(block_size=BLOCK_SIZE)).methods()
+    names = [method.kv_cache_dtype for method in methods]
+    others = [name for name in names if "turboquant" not in name]  # which guard all four layers
+    assert others == ["auto", "float32", "fp8_e4m3", "int8_per_group"]
+
+
 def test_a_plan_for_a_gpu_refuses_latents(directory: str) -> None:
     with pytest.raises(UnsupportedModelError, match="latent attention runs on a CPU"):
         make_plan(find_facts(directory), PlanRequest(engine="pagoda", gpu="H100"))
@@ -148,3 +190,13 @@ def test_a_plan_for_vllm_goes_by_its_own_rules(directory: str, model: Model) -> 
     heads = 2 * model.spec.layers[0].attention.num_heads * (24 + 64) * 2
     of_layer = heads if model.spec.architecture.startswith("MiniCPM3") else 1152
     assert plan.block_bytes == plan.block_size * len(model.spec.layers) * of_layer
+
+
+def test_formats_of_latents_are_for_latents_and_for_pagoda_alone(directory: str) -> None:
+    for form in ("fp8_ds_mla", "int8_per_group"):
+        request: Any = {"engine": "pagoda", "memory": 2**34, "kv_cache_dtype": form}
+        with pytest.raises(InvalidOptionError, match="is for latent attention"):
+            make_plan(find_facts("smollm2"), PlanRequest(**request))
+    for form in LATENT_FORMATS:
+        with pytest.raises(InvalidOptionError, match="is Pagoda's own"):
+            make_plan(find_facts(directory), PlanRequest(gpu="H100", kv_cache_dtype=form))

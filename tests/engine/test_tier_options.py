@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from tiered import let_load
 from pagoda.cache.miss import Cause, Gated, Miss
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import Model, connect
+from pagoda.engine.devices import numerics
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.prefill_rate import PrefillRate
@@ -151,8 +155,14 @@ def test_weights_are_told_apart_by_what_they_hold(
     first = weights_digest(files)
     assert weights_digest(files) == first
     assert len(list((tmp_path / "cache" / "pagoda" / "weights").iterdir())) == 1
-    weights.write_bytes(b"two")
-    assert weights_digest(files) != first
+    weights.write_bytes(b"three")
+    second = weights_digest(files)
+    assert second != first
+    times = weights.stat()
+    time.sleep(0.02)  # longer than a tick of the clock that files have their times from
+    weights.write_bytes(b"seven")  # as many bytes, in the same file, and of the same time
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert weights_digest(files) not in {first, second}
     monkeypatch.setattr("pagoda.engine.transfers.weights_digest._digest", lambda paths: "asked")
     assert weights_digest(locate(tiny_directory)) == "asked"
 
@@ -185,6 +195,41 @@ def test_any_fact_makes_another_namespace(tiny_model: Model) -> None:
     assert len(found) == 1 + len(others)
     later = namespace_of(*facts[:4], replace(spec, under_way_tokens=77), *facts[5:])
     assert later.digest == own.digest, "how large steps are changes no block"
+
+
+def test_numbers_of_other_code_and_other_processors_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import llvmlite.binding as llvm
+    from numba.core import config
+
+    read: list[Path] = []
+
+    def note(files: Iterable[Path]) -> str:
+        read.extend(files)
+        return "code"
+
+    monkeypatch.setattr(numerics, "fingerprint_of", note)
+    own = numerics.cpu_numerics()
+    assert own == numerics.cpu_numerics()
+    package = Path(numerics.__file__).parents[2]
+    rooms = {file.relative_to(package).parts[0] for file in read}
+    assert rooms == {"codecs", "execution", "kernels", "models", "storage"}
+    found = {own}
+    features = llvm.get_host_cpu_features()
+    with monkeypatch.context() as patch:
+        patch.setattr(llvm, "get_host_cpu_name", lambda: "another")
+        found.add(numerics.cpu_numerics())
+    with monkeypatch.context() as patch:
+        patch.setattr(llvm, "get_host_cpu_features", lambda: {**features, "new": True})
+        found.add(numerics.cpu_numerics())
+        patch.setattr(llvm, "get_host_cpu_features", lambda: {**features, "new": False})
+        assert numerics.cpu_numerics() == own, "what it has not does not count"
+    for name, chosen in (("generic", ""), ("generic", "+avx2"), ("haswell", "")):
+        monkeypatch.setattr(config, "CPU_NAME", name)
+        monkeypatch.setattr(config, "CPU_FEATURES", chosen)
+        found.add(numerics.cpu_numerics())
+    assert len(found) == 6
 
 
 def test_what_prompts_take_is_the_middle_of_what_they_took() -> None:

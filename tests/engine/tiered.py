@@ -32,7 +32,8 @@ def tiered_engine(
     patch.setattr(wiring, "TierMover", partial(TierMover, new_workers=new_workers, probes=False))
     engine = connect(model, EngineOptions(kv_tier=[tier], **options))  # type: ignore[arg-type]
     let_load(engine)
-    engine.transfers.loads._allowance_s = lambda compute_s: 60.0  # type: ignore[attr-defined]
+    loads = engine.transfers.loads  # type: ignore[attr-defined]
+    loads._allowance_s = loads._answer_s = lambda seconds: 60.0
     take_in = engine.transfers.take_in
 
     def work_and_take_in() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import decoders
 import torch
 from decoders import Pager, random_weights, tokens
@@ -19,7 +21,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def make(
     spec: DecoderSpec,
     dtype: str = "float32",
-    cache_dtype: str | None = None,
+    cache_dtype: str | Sequence[str] | None = None,
     num_blocks: int = 120,
     num_threads: int = 1,
 ) -> tuple[CPUExecutor, Pager]:
@@ -37,7 +39,7 @@ def run(
     dtype: str,
     chunks: list[int],
     companions: int = 0,
-    cache_dtype: str | None = None,
+    cache_dtype: str | Sequence[str] | None = None,
     num_threads: int = 1,
 ) -> torch.Tensor:
     """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""

@@ -114,7 +114,7 @@ def random_weights(
     return DecoderWeights(
         embedding=embedding,
         layers=tuple(layers),
-        final_norm=normal(hidden, mean=norm_mean),
+        final_norm=normal((1 + spec.norm.is_shifted) * hidden, mean=norm_mean),
         lm_head=embedding,
     )
 

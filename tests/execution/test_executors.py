@@ -36,6 +36,7 @@ from pagoda.models.decoder import (
     Activation,
     AttentionSpec,
     DecoderSpec,
+    Learned,
     MLPSpec,
     NormSpec,
     QKNorm,
@@ -72,12 +73,16 @@ KINDS_OF_DECODERS = {
         placed(decoder_spec([WINDOW] * 2), *[PARALLEL_NORM] * 2),
         norm=NormSpec(1e-5, is_centred=True), logit_scale=0.0625,
     ),
+    "shifted": dataclasses.replace(
+        placed(decoder_spec([FULL] * 2), PRE_NORM, POST_NORM),
+        norm=NormSpec(1e-5, is_centred=True, learned=Learned.WEIGHT_AND_BIAS),
+    ),
     "scaled": dataclasses.replace(
         placed(decoder_spec([FULL] * 2), *[PRE_NORM] * 2, residual_scale=0.22),
         embedding_scale=12.0, logit_scale=0.125,
     ),
 }  # fmt: skip
-"""As families have them: Gemma 2 and 3; OLMo 2; Cohere 2; Granite."""
+"""As families have them: Gemma 2 and 3; OLMo 2; Cohere 2; StableLM; Granite."""
 DTYPES = {
     "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
 }  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import cpu_executors
+import numpy as np
 import pytest
 import torch
 from cpu_executors import BLOCK_SIZE, DTYPES, NUM_TOKENS, make
@@ -13,9 +16,11 @@ from decoders import decoder_spec, random_weights, rope_spec, tokens
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.retention import parse_retention
 from pagoda.cache.spec import CacheSpec
+from pagoda.codecs import LATENT_CODECS
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.panel_weights import require_even_rows
 from pagoda.execution.reference import reference_logits
+from pagoda.kernels.array import Array
 from pagoda.models.decoder import AttentionSpec, LatentAttentionSpec
 from pagoda.sizing.gpu_step import layer_shape
 from pagoda.storage.cpu_storage import CPUStorage
@@ -29,6 +34,8 @@ MANY_HEADS = LatentAttentionSpec(
 )  # fmt: skip
 GROUPED = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32))
 MIXED = decoder_spec([BY_LATENTS, BY_LATENTS, GROUPED, MANY_HEADS])
+WIDE = replace(MANY_HEADS, rank=144)
+"""In two groups of codes, the last of 16 numbers."""
 run = partial(cpu_executors.run, MIXED)
 
 
@@ -71,7 +78,64 @@ def test_not_a_bit_depends_on_chunks_or_companions(dtype: str, chunks: list[int]
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_not_a_bit_depends_on_the_number_of_threads(dtype: str):
     alone = run(dtype, [NUM_TOKENS])
-    assert torch.equal(run(dtype, [150, *[1] * 150], 2, num_threads=2), alone)
+    assert torch.equal(run(dtype, [150, *[1] * 20, 130], 2, num_threads=2), alone)
+
+
+CODED = decoder_spec([BY_LATENTS, BY_LATENTS, GROUPED, WIDE])
+"""Layers of plain attention beside them, which keep the weights' dtype here."""
+
+
+def run_coded(form: str, chunks: list[int], **options: Any) -> torch.Tensor:
+    """Logits of `CODED`, whose first and last layers are stored in a form, the second plain."""
+    dtype = options.pop("dtype", "float32")
+    return cpu_executors.run(
+        CODED, dtype, chunks, cache_dtype=[form, dtype, dtype, form], **options
+    )
+
+
+class Noise:
+    """In place of a codec: random errors of a latent, of a size relative to its own."""
+
+    def __init__(self, size: float) -> None:
+        self.size, self.rng = size, np.random.default_rng(1)
+
+    def recall(self, vectors: Array, rank: int) -> Array:
+        latents = vectors[:, :rank]
+        size = self.size * np.sqrt(np.square(latents).mean(-1, keepdims=True))
+        noisy = latents + size * self.rng.normal(size=latents.shape)
+        return np.concatenate([noisy, vectors[:, rank:]], axis=-1).astype(np.float32)
+
+
+@pytest.mark.parametrize(("form", "step"), [("fp8_per_group", 2**-3), ("int8_per_group", 3 / 127)])
+def test_attention_reads_what_was_stored(form: str, step: float):
+    """Much nearer to the plain truth about the codec than this is to a cache without one, which is
+    about as far as random errors of the codec's size take it, which are another draw.
+
+    An error within a step is step / √12 where all are as likely. Steps of e4m3 are at most 2⁻³ of a
+    number; those of whole numbers 1/127 of the largest of a group, some three deviations."""
+    weights, text, codec = random_weights(CODED), tokens(NUM_TOKENS), LATENT_CODECS[form]
+    codecs = [codec, None, None, codec]
+    coded = reference_logits(CODED, weights, text, codec=codecs)
+    whole = reference_logits(CODED, weights, text)
+    noise = [each and Noise(step / 12**0.5) for each in codecs]
+    noisy = reference_logits(CODED, weights, text, codec=noise)
+    logits = run_coded(form, [NUM_TOKENS])
+    error, cost, allowed = (
+        (one - other).square().mean().sqrt()
+        for one, other in ((logits, coded), (coded, whole), (noisy, whole))
+    )
+    assert error < 0.1 * cost
+    assert 0.2 * allowed < cost < 1.5 * allowed
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", LATENT_CODECS)
+def test_not_a_bit_of_codes_depends_on_chunks_companions_or_threads(form: str, dtype: str):
+    alone = run_coded(form, [NUM_TOKENS], dtype=dtype)
+    for chunks, companions in (([7] * 42 + [6], 0), ([100, *[1] * 20, 3, 177], 3)):
+        parts = run_coded(form, chunks, dtype=dtype, companions=companions, num_threads=2)
+        assert torch.equal(parts, alone)
 
 
 def test_sequences_behind_one_prefix_are_as_each_alone():
@@ -97,12 +161,13 @@ def test_sequences_behind_one_prefix_are_as_each_alone():
 
 
 def test_a_token_leaves_one_vector():
-    layer = LatentLayerSpec(512, 64, "bfloat16")
-    spec = CacheSpec((layer,) * 3, BLOCK_SIZE)
-    storage = CPUStorage(spec, 7)
-    assert spec.bytes_per_token == 3 * 1152
-    assert storage.size_bytes == sum(each.content.nbytes for each in storage.layers)
-    assert storage.size_bytes == 7 * BLOCK_SIZE * 3 * 1152
+    for form, token_bytes in (("bfloat16", 1152), ("fp8_per_group", 656), ("int8_per_group", 656)):
+        layer = LatentLayerSpec(512, 64, form)
+        spec = CacheSpec((layer,) * 3, BLOCK_SIZE)
+        storage = CPUStorage(spec, 7)
+        assert spec.bytes_per_token == 3 * token_bytes
+        assert storage.size_bytes == sum(each.content.nbytes for each in storage.layers)
+        assert storage.size_bytes == 7 * BLOCK_SIZE * 3 * token_bytes
 
 
 def test_blocks_go_out_and_come_in():
@@ -125,8 +190,13 @@ def test_what_is_not_covered_is_refused_by_name():
     spec = decoder_spec([BY_LATENTS])
     with pytest.raises(InvalidOptionError, match=r"kv_retention.*latent"):
         spec.cache_spec(16, "float32", retention=parse_retention("window:32"))
+    for form in ("fp8_e5m2", "int8_per_token_head", "turboquant_k8v4", "int4"):
+        with pytest.raises(
+            InvalidOptionError, match=r"latents are stored as auto, .*int8_per_group"
+        ):
+            spec.cache_spec(16, form)
     with pytest.raises(InvalidOptionError, match="latents"):
-        CPUStorage(spec.cache_spec(16, "fp8_e4m3"), 4)
+        CPUStorage(CacheSpec((LatentLayerSpec(512, 64, "fp8_e4m3"),), 16), 4)
     with pytest.raises(InvalidOptionError, match=r"block_size.*even"):
         CPUStorage(spec.cache_spec(5, "bfloat16"), 4)
     with pytest.raises(UnsupportedModelError, match="latent attention runs on a CPU"):

@@ -54,6 +54,7 @@ def run(
     companions: int = 0,
     form: str = "float32",
     block_size: int = BLOCK_SIZE,
+    num_threads: int = 1,
 ) -> torch.Tensor:
     """Logits of one sequence in chunks; blocks that are behind its windows hold NaN, and are holes.
 
@@ -62,9 +63,8 @@ def run(
     cache = spec.cache_spec(block_size, form, retention=retention)
     num_blocks = (companions + 1) * len(cache.groups) * -(-NUM_TOKENS // block_size)
     storage = CPUStorage(cache, num_blocks)
-    executor = CPUExecutor(
-        spec, PanelWeights.take_over(random_weights(spec)), storage, NUM_TOKENS, num_threads=2
-    )
+    weights = PanelWeights.take_over(random_weights(spec))
+    executor = CPUExecutor(spec, weights, storage, NUM_TOKENS, num_threads)
     pager = Pager(block_size, num_blocks, cache.windows)
     sequence = pager.sequence(tokens())
     others = [pager.sequence(tokens()) for _ in range(companions)]
@@ -107,13 +107,14 @@ def test_sinks_of_codes_are_met_in_the_basis_of_codes(form: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_not_a_bit_depends_on_chunks_or_companions(case: str) -> None:
+def test_not_a_bit_depends_on_chunks_companions_or_threads(case: str) -> None:
     spec, retention = CASES[case]
     whole = run(spec, retention, [NUM_TOKENS])
     assert whole.isfinite().all()
     for chunks in ([400, *[1] * 20, 100, *[3] * 20, 20], [1] * 30 + [570]):
         assert torch.equal(run(spec, retention, chunks), whole)
-    assert torch.equal(run(spec, retention, [300, *[2] * 30, 240], companions=2), whole)
+    chunks = [300, *[2] * 30, 240]
+    assert torch.equal(run(spec, retention, chunks, companions=2, num_threads=2), whole)
 
 
 def test_without_sinks_a_row_far_on_sees_other_tokens() -> None:

@@ -154,9 +154,14 @@ def test_sinks_are_met_by_queries_of_their_own(pages: Pages, window: int, sinks:
         assert_close(out[row], expected, pages.dtype)
 
 
-@pytest.mark.parametrize(("window", "sinks"), [(NO_WINDOW, 0), (100, 3)])
 @pytest.mark.parametrize(
-    ("logit_cap", "level"), [(5.0, None), (50.0, 0.0), (None, -2.0), (None, 12.0)]
+    ("window", "sinks", "logit_cap", "level"),
+    [
+        (100, 3, 5.0, None),
+        (NO_WINDOW, 0, 50.0, 0.0),
+        (NO_WINDOW, 0, None, -2.0),
+        (100, 3, None, 12.0),
+    ],
 )
 def test_scores_are_capped_and_sink_logits_take_their_part(
     pages: Pages, window: int, sinks: int, logit_cap: float | None, level: float | None
@@ -189,12 +194,14 @@ def test_sink_logits_that_vanish_change_no_bit_and_those_that_are_all_leave_noth
     assert not seen(pages.run(queries, positions, work, sink_logits=np.full(heads, 1e3))).any()
 
 
-@pytest.mark.parametrize("extras", [False, True], ids=["", "capped-and-with-sink-logits"])
-@pytest.mark.parametrize("sinks", [0, 4])
-@pytest.mark.parametrize("window", [NO_WINDOW, 300])
+@pytest.mark.parametrize(
+    ("window", "sinks", "extras"),
+    [(NO_WINDOW, 0, False), (NO_WINDOW, 4, True), (300, 0, True), (300, 4, False)],
+)
 def test_not_a_bit_depends_on_tiles_parts_companions_or_threads(
     pages: Pages, window: int, sinks: int, extras: bool
 ):
+    """With any two of a window, sinks and `extras`: scores that are capped, and sink logits."""
     last = pages.context - 1
     positions = list(range(last - 9, last + 1))
     queries, of_sinks = pages.queries(10), pages.queries(10)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_arrays import DTYPES, assert_close, call_routine, group_of, seen, stored
+from latent_blocks import coded_blocks
 from numba import prange
 
+from pagoda.codecs import LATENT_CODECS
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL
@@ -23,14 +25,16 @@ from pagoda.kernels.cpu.pages import NO_CODES
 from pagoda.kernels.cpu.panels import pack
 from pagoda.kernels.cpu.sums import sum_routine
 from pagoda.kernels.cpu.team import phases
-from pagoda.kernels.page_layout import latent_layout
+from pagoda.kernels.page_layout import coded_latent_layout, latent_layout
 
 pytestmark = [pytest.mark.threads, pytest.mark.filterwarnings("error::numba.NumbaWarning")]
 
 LOG2_E = 1.4426950408889634
 SHAPES = [
-    # heads, rank, rope, block size, dtype
+    # heads, rank, rope, block size, dtype of products, form if there are codes
     (16, 512, 64, 16, "bfloat16"),
+    (16, 512, 64, 16, "bfloat16", "fp8_per_group"),
+    (5, 144, 6, 24, "float32", "int8_per_group"),
     (3, 64, 32, 32, "bfloat16"),
     (40, 40, 8, 8, "bfloat16"),
     (5, 33, 6, 5, "float32"),
@@ -41,7 +45,9 @@ SHAPES = [
 class Latents:
     """Random latents of two sequences, in blocks in random order among others full of NaN."""
 
-    def __init__(self, heads: int, rank: int, rope: int, block_size: int, dtype: str) -> None:
+    def __init__(
+        self, heads: int, rank: int, rope: int, block_size: int, dtype: str, form: str | None = None
+    ) -> None:
         self.heads, self.rank, self.width = heads, rank, rank + rope
         self.block_size, self.dtype, self.group = block_size, dtype, group_of(dtype)
         self.rng = np.random.default_rng(rank)
@@ -56,6 +62,27 @@ class Latents:
                 block = self.blocks[table[token // block_size]]
                 place = block.reshape(-1, block_size, self.group)[:, token % block_size]
                 place[:] = stored(self.rng.normal(size=place.shape), dtype)
+        self.codec = None if form is None else LATENT_CODECS[form]
+        if self.codec is not None:
+            vectors = self.vectors
+            self.coded, written = (
+                coded_blocks(self.codec, rank, vectors),
+                np.isfinite(vectors[..., 0]),
+            )
+            vectors[written] = self.codec.recall(vectors[written], rank)
+            self.vectors = vectors
+
+    @property
+    def vectors(self) -> Array:
+        """[num_blocks, block_size, width] float32: what blocks hold, as products take it."""
+        shape = (len(self.blocks), -1, self.block_size, self.group)
+        by_token = seen(self.blocks).reshape(shape).swapaxes(1, 2)
+        return by_token.reshape(len(self.blocks), self.block_size, self.width)
+
+    @vectors.setter
+    def vectors(self, vectors: Array) -> None:
+        by_group = vectors.reshape(len(vectors), self.block_size, -1, self.group).swapaxes(1, 2)
+        self.blocks = stored(by_group.reshape(len(vectors), -1), self.dtype)
 
     def queries(self, rows: int) -> Array:
         drawn = self.rng.normal(size=(rows, self.heads * self.width)) * 0.3
@@ -82,10 +109,13 @@ class Latents:
             most_rows=self.heads * max(item[2] for item in work),
         )
         form = PageForm(self.dtype == "bfloat16", self.width, self.block_size, value_dim=self.rank)
-        layout = latent_layout(self.width, self.block_size, form.item_size)
+        layout, blocks = latent_layout(self.width, self.block_size, form.item_size), self.blocks
+        if self.codec is not None:
+            form = form._replace(latent=self.codec.code(self.rank, self.width - self.rank))
+            layout, blocks = coded_latent_layout(form.latent, self.block_size), self.coded
         shape = HeadShape(1, self.heads, self.width, self.block_size, self.rank)
         paged_attention(
-            out, queries, [self.blocks], tiling, shape, 0.25 * LOG2_E, 2,
+            out, queries, [blocks], tiling, shape, 0.25 * LOG2_E, 2,
             CodedBlocks(form, layout, NO_CODES),
         )  # fmt: skip
         return out
@@ -183,7 +213,7 @@ def test_a_row_is_normed_rotated_and_written(
     small = np.array([eps], np.float32)
     call_routine(
         latent_routine(paired, paired), query.ctypes.data, down.ctypes.data, plain.ctypes.data,
-        queries.ctypes.data, block.ctypes.data, offset, block_size, heads, nope, rope, rank,
+        queries.ctypes.data, block.ctypes.data, 0, offset, block_size, heads, nope, rope, rank,
         norm.ctypes.data, small.ctypes.data, cosines.ctypes.data, sines.ctypes.data,
     )  # fmt: skip
     assert_close(plain, wanted_query[:, :nope], dtype)

@@ -19,10 +19,11 @@ def norm(
     records: Array | None = None,
     *,
     is_centred: bool = False,
+    is_shifted: bool = False,
 ) -> Array:
     out = stored(np.zeros((len(rows), x.shape[1])), dtype)
     chosen, eps, counters = np.array(rows), np.array([1e-5], np.float32), phases(1)
-    routine = norm_routine(dtype == "bfloat16", is_centred)
+    routine = norm_routine(dtype == "bfloat16", is_centred, is_shifted)
     norm_rows(
         counters.ctypes.data, routine.address, out.ctypes.data,
         out.itemsize, x.ctypes.data, chosen.ctypes.data, len(rows), x.shape[1],
@@ -54,6 +55,10 @@ def test_rows_are_those_of_the_reference(dtype: str, rows: int, width: int):
     centred = norm(x + 5, chosen, weight, dtype, is_centred=True)
     assert_close(centred, reference.layer_norm(x[::2] + 5, weight, 1e-5), dtype)
     assert np.array_equal(norm(x, chosen, None, dtype), stored(x[::2], dtype))
+    bias = rng.normal(size=width).astype(np.float32)
+    both = np.concatenate([weight, bias])
+    shifted = norm(x + 5, chosen, both, dtype, is_centred=True, is_shifted=True)
+    assert_close(shifted, reference.layer_norm(x[::2] + 5, weight, 1e-5) + bias, dtype)
 
 
 @pytest.mark.parametrize("is_centred", [False, True])

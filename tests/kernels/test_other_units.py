@@ -6,10 +6,14 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from kept_answers import KeptAnswers, versions
+from pagoda.kernels.cpu.fingerprint import SOURCES, fingerprint_of
 
 _AVX2 = "avx avx2 fma f16c bmi2 ssse3 sse4.1 sse4.2"
 UNITS = {
@@ -32,18 +36,36 @@ print(*("vpdpbusd" in "".join(each.values()) for each in code))
 """
 
 
+def words_about_code(kept: KeptAnswers, cpu: str, features: str, *command: str) -> list[str]:
+    """What a program says of the code that it compiles for a CPU, in seconds."""
+    own = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+
+    def ask() -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run(
+                [sys.executable, "-c", *command],
+                env={**os.environ, **own, "NUMBA_CACHE_DIR": folder},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert run.returncode == 0, run.stderr[-2000:]
+        return run.stdout.split()
+
+    rests_on = (own, command, fingerprint_of(SOURCES), versions("numba", "llvmlite"))
+    name = hashlib.sha256(f"{cpu}{command}".encode()).hexdigest()[:16]
+    return kept.get(f"compiled/{name}", rests_on, ask)
+
+
+@pytest.fixture
+def kept(pytestconfig: pytest.Config) -> KeptAnswers:
+    return KeptAnswers(pytestconfig)
+
+
 @pytest.mark.parametrize("cpu", UNITS)
-def test_products_of_bytes_take_the_instruction_that_there_is(cpu, tmp_path):
+def test_products_of_bytes_take_the_instruction_that_there_is(kept, cpu):
     features = ",".join(f"+{each}" for each in UNITS[cpu].split())
-    numba = {"CPU_NAME": cpu, "CPU_FEATURES": features, "CACHE_DIR": str(tmp_path)}
-    run = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        env={**os.environ, **{f"NUMBA_{name}": value for name, value in numba.items()}},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.stdout.split() == ["True"] * 4, run.stderr[-2000:]
+    assert words_about_code(kept, cpu, features, COMPILE) == ["True"] * 4
 
 
 CODED = """
@@ -62,21 +84,13 @@ for form in (VectorCode("levels", (3,)), VectorCode("e4m3", (8,)))[: int(sys.arg
 
 
 @pytest.mark.parametrize(("cpu", "num_forms"), [("cooperlake", 1), ("sapphirerapids", 2)])
-def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(cpu, num_forms, tmp_path):
+def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(kept, cpu, num_forms):
     """With long tables where it has these, too."""
     features = ",".join(f"+{each}" for each in UNITS["cooperlake"].split())
     if cpu == "sapphirerapids":
         features += ",+avx512vbmi"
-    numba = {"CPU_NAME": cpu, "CPU_FEATURES": features, "CACHE_DIR": str(tmp_path)}
-    run = subprocess.run(
-        [sys.executable, "-c", CODED, str(num_forms)],
-        env={**os.environ, **{f"NUMBA_{name}": value for name, value in numba.items()}},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    has_tables = str(cpu == "sapphirerapids")
-    assert run.stdout.split() == ["True", has_tables] * 2 * num_forms, run.stderr[-2000:]
+    words = words_about_code(kept, cpu, features, CODED, str(num_forms))
+    assert words == ["True", str(cpu == "sapphirerapids")] * 2 * num_forms
 
 
 SHORT_TABLES = """

@@ -17,7 +17,7 @@ from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec, ExpertsSpec
 from pagoda.models.families.gpt_oss import DEFAULT_ROPE
-from pagoda.models.gguf_config import rotated_share
+from pagoda.models.gguf_heads import rotated_share
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.registry import decoder_spec
@@ -163,6 +163,10 @@ def test_a_file_of_any_architecture_may_have_q_k_and_v_in_one_tensor(name, head_
         ("mixtral", {"expert_group_count": 2}, "llama.expert_group_count=2"),
         ("olmoe", {"expert_weights_norm": True}, "olmoe.expert_weights_norm=True"),
         ("olmoe", {"attention.clamp_kqv": 8.0}, "olmoe.attention.clamp_kqv=8.0"),
+        ("glm4-moe", {"expert_gating_func": 1}, "glm4moe.expert_gating_func=1"),
+        ("seed_oss", {"attention.value_length": 16}, "seed_oss.attention.value_length=16"),
+        ("ernie4_5", {"rope.dimension_count": 16}, "ernie4_5.rope.dimension_count=16: only the"),
+        ("olmo", {"attention.clamp_kqv": 8.0}, "olmo.attention.clamp_kqv=8.0"),
         ("granite-moe", {_SHARED: 64}, "granitemoe.expert_shared_feed_forward_length=64"),
         ("gemma", {"rope.dimension_count": 16}, "gemma.rope.dimension_count=16: only the head"),
         ("olmo3", {"rope.freq_base_swa": 99.0}, "olmo2.rope.freq_base_swa=99.0: this feature"),
@@ -184,6 +188,13 @@ def test_what_an_architecture_does_not_cover_is_refused(name, metadata, match, t
         ("mixtral", {"without": ("expert_used_count",)}, "llama.expert_used_count=None"),
         ("gpt-oss", {"without": ("expert_feed_forward_length",)}, "gpt-oss.expert_feed_forward_l"),
         ("gpt-oss", {"without": ("attention.sliding_window",)}, "gpt-oss.attention.sliding_win"),
+        ("olmo", {"without": ("attention.layer_norm_epsilon",)}, "olmo.attention.layer_norm_eps"),
+        ("stablelm", {"without": ("attention.layer_norm_epsilon",)}, "stablelm.attention.layer_n"),
+        ("stablelm", {"metadata": {"rope.dimension_count": 18}}, "at most the head size, 16"),
+        ("cohere", {"without": ("logit_scale",)}, "command-r.logit_scale=None"),
+        ("cohere", {"without": ("attention.layer_norm_epsilon",)}, "command-r.attention.layer_n"),
+        ("glm4-moe", {"without": ("expert_shared_count",)}, "glm4moe.expert_shared_count=None"),
+        ("glm4-moe", {"metadata": {"nextn_predict_layers": 5}}, "num_hidden_layers=0"),
         ("olmoe", {"metadata": {"expert_count": 2**20}}, "must be at most 131,072 in all layers"),
         ("olmoe", {"metadata": {"expert_used_count": 9}}, "must be at most the 8 experts"),
         ("phi3", {"metadata": {"rope.dimension_count": 18}}, "must be at most the head size, 16"),
@@ -208,6 +219,67 @@ def test_what_an_architecture_does_not_cover_is_refused(name, metadata, match, t
 def test_what_is_missing_or_wrong_is_named(name, options, match, tmp_path):
     with pytest.raises(ModelError, match=re.escape(match)):
         spec_of(tmp_path, name, **options)
+
+
+def test_command_r_with_norms_of_heads_is_refused(tmp_path: Path) -> None:
+    norms = {"blk.0.attn_q_norm.weight": np.ones((4, 16), dtype=np.float32)}
+    with pytest.raises(UnsupportedModelError, match="use_qk_norm=True: only false is covered"):
+        spec_of(tmp_path, "cohere", extra_tensors=norms)
+
+
+def test_stablelm_with_norms_of_heads_or_without_biases_is_refused(tmp_path: Path) -> None:
+    norms = {"blk.0.attn_q_norm.weight": np.ones((4, 16), dtype=np.float32)}
+    with pytest.raises(UnsupportedModelError, match="qk_layernorm=True: only false is covered"):
+        spec_of(tmp_path, "stablelm", extra_tensors=norms)
+    model = build_model(CASES["stablelm"])
+    path = write_gguf(tmp_path / "tiny.gguf", model, without=("blk.1.ffn_norm.bias",))
+    files = locate(str(path))
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_norm\.bias=None: the files lack"):
+        load_weights(files, load_spec(files), "float32")
+
+
+@pytest.mark.parametrize("tail", [(), ("blk.3.attn_output.bias",)])
+def test_biases_of_seed_oss_are_told_one_by_one(tail, tmp_path):
+    own = {name: np.ones(64, dtype=np.float32) for name in tail}
+    layer = spec_of(tmp_path, "seed_oss", extra_tensors=own).layers[0]
+    assert (layer.attention.qkv_bias, layer.attention.output_bias) == (True, False)
+
+
+def test_layers_that_predict_further_tokens_are_left_out_by_their_count(tmp_path: Path) -> None:
+    """A file of GLM-4.5 has them behind the others, whatever is in them."""
+    ahead = {
+        "blk.4.nextn.eh_proj.weight": np.ones((64, 128), dtype=np.float32),
+        "blk.4.attn_q.weight": np.ones((1, 1), dtype=np.float32),
+    }
+    model = build_model(CASES["glm4-moe"])
+    path = write_gguf(tmp_path / "tiny.gguf", model, extra_tensors=ahead)
+    files = locate(str(path))
+    spec = load_spec(files)
+    assert (len(spec.layers), spec.num_predicting_layers) == (4, 1)
+    assert len(load_weights(files, spec, "float32").layers) == 4
+    path = write_gguf(path, model, metadata={"nextn_predict_layers": 0}, extra_tensors=ahead)
+    files = locate(str(path))
+    with pytest.raises(ModelError, match=r"blk\.4\.attn_q\.weight=.*its shape must be"):
+        load_weights(files, load_spec(files), "float32")
+
+
+@pytest.mark.parametrize("name", ["mixtral", "glm4-moe", "gpt-oss"])
+def test_gate_and_up_of_experts_may_be_one_tensor(name: str, tmp_path: Path) -> None:
+    model = build_model(CASES[name])
+    tensors, apart, fused = stored_tensors(model), [], {}
+    for gate in [each for each in tensors if "ffn_gate_exps" in each]:
+        up = gate.replace("gate", "up")
+        apart += [gate, up]
+        fused[gate.replace("gate", "gate_up")] = np.concatenate([tensors[gate], tensors[up]], 1)
+    paths = [
+        write_gguf(tmp_path / "apart.gguf", model),
+        write_gguf(tmp_path / "fused.gguf", model, without=tuple(apart), extra_tensors=fused),
+    ]
+    files = [locate(str(path)) for path in paths]
+    found = [load_weights(each, load_spec(each), "float32").layers for each in files]
+    for one, other in zip(*found, strict=True):
+        of_both = zip(one.tensors(), other.tensors(), strict=True)
+        assert all(torch.equal(*pair) for pair in of_both)
 
 
 def test_a_mixtral_file_may_have_a_tensor_for_each_expert(tmp_path: Path) -> None:

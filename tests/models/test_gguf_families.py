@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from checkpoints import CASES, Case, build_model
+from gguf_cases import EVERY_CASE, STORED, stored_model
 from gguf_files import ARCHITECTURES, write_gguf
 from pagoda.execution.reference import reference_logits
 from pagoda.models.config import ModelConfig
@@ -22,41 +22,6 @@ from pagoda.models.locate import locate
 from pagoda.models.registry import decoder_spec
 
 NUM_TOKENS = 96  # past every window, and past the length before an extension
-SCORES_BY_HEAD = {"query_pre_attn_scalar": 32}
-STORED: dict[str, dict[str, Any]] = {
-    "cohere2": {},
-    "exaone4": {},
-    "exaone4-full": {},
-    "gemma": {},
-    "gemma2": SCORES_BY_HEAD,
-    "gemma3": SCORES_BY_HEAD,
-    "glm": {"head_dim": 16},
-    "glm4": {},
-    "glm4-no-bias": {},
-    "gpt-oss": {},
-    "granite": {},
-    "granite-bias": {},
-    "granite-moe": {},
-    "llama-gqa": {},
-    "mixtral": {},
-    "olmo2": {},
-    "olmo3": {},
-    "olmo3-yarn": {},
-    "olmoe": {},
-    "phi3": {},
-    "phi3-long": {},
-    "qwen2": {},
-    "qwen2-moe": {"mlp_only_layers": [], "norm_topk_prob": False},
-    "qwen3": {},
-    "qwen3-moe": {"decoder_sparse_step": 1, "norm_topk_prob": True},
-    "smollm3": {},
-}
-"""Case → what it has to be changed by: what llama.cpp derives is not in a file."""
-
-
-def stored_model(name: str) -> transformers.PreTrainedModel:
-    case = CASES[name]
-    return build_model(Case(case.family, {**case.config, **STORED[name]}))
 
 
 def reference_spec(model: transformers.PreTrainedModel) -> DecoderSpec:
@@ -89,5 +54,5 @@ def test_a_file_gives_the_spec_and_the_logits_of_its_model(name: str, tmp_path: 
 
 
 def test_every_architecture_is_among_them() -> None:
-    stored = {ARCHITECTURES[CASES[name].family] for name in STORED}
+    stored = {ARCHITECTURES[EVERY_CASE[name].family] for name in STORED}
     assert stored == set(GGUF_ARCHITECTURES)

@@ -78,11 +78,47 @@ SAMPLE = "it's  12345\n\nHTTPServer's x_1"
             ["it", "'s", " ", " ", "123", "45", "\n\n", "HTTPServer", "'s", " x", "_", "1"],
         ),
         ("gpt-4o", ["it's", " ", " ", "123", "45", "\n\n", "HTTPServer's", " x", "_", "1"]),
+        (
+            "deepseek-llm",
+            ["it", "'", "s", "  ", "12345", "\n", "\n", "HTTPServer", "'", "s", " x", "_", "1"],
+        ),
+        (
+            "deepseek-v3",
+            ["it", "'s", "  ", "123", "45", "\n\n", "HTTPServer", "'s", " x", "_", "1"],
+        ),
+        (
+            "seed-coder",
+            ["it", "'s", " ", " ", *"12345", "\n\n", "HTTPServer", "'s", " x", "_", "1"],
+        ),
         ("tiny_aya", ["it's", "  ", "12", "345", "\n\n", "HTTPServer's", " x", "_", "1"]),
     ],
 )
 def test_each_splitting_cuts_as_its_models_were_trained(pre, expected):
     assert pieces(byte_level(pre), SAMPLE) == expected
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "expected"),
+    [
+        ("seed-coder", "x!?\n\ny", ["x", "!?", "\n\n", "y"]),
+        ("qwen2", "x!?\n\ny", ["x", "!?\n\n", "y"]),
+        ("deepseek-v3", "x!?\n\n.join", ["x", "!?\n\n", ".join"]),
+        ("deepseek-llm", "a_b =1 ", ["a", "_", "b", " =", "1", " "]),
+    ],
+)
+def test_signs_are_cut_from_what_is_beside_them(pre, text, expected):
+    assert pieces(byte_level(pre), text) == expected
+
+
+EAST = "用apple\u3042\u3044 12"
+
+
+@pytest.mark.parametrize(
+    ("pre", "lengths"), [("deepseek-llm", [3, 5, 6, 1, 2]), ("deepseek-v3", [3, 5, 6, 1, 2])]
+)
+def test_east_asian_words_stand_alone(pre, lengths):
+    """In bytes: a sign of Chinese, a word of ASCII, two of kana, a space, a number."""
+    assert [len(piece) for piece in pieces(byte_level(pre), EAST)] == lengths
 
 
 SPLIT_BY_DEFAULT = {

@@ -272,7 +272,8 @@ def test_heads_have_norms_and_a_size_of_their_own_as_in_transformers(architectur
     own = language_layers(empty_model(defaults(architecture))).layers[0].self_attn
     assert attention.qk_norm == head_norm(own)
     assert attention.head_dim == own.head_dim
-    own_size = 16 if architecture == "Cohere2ForCausalLM" else 24  # which has none in a config
+    has_none_in_a_config = ("Cohere2ForCausalLM", "StableLmForCausalLM")
+    own_size = 16 if architecture in has_none_in_a_config else 24
     assert layers(architecture, head_dim=24)[0].attention.head_dim == own_size
 
 
@@ -378,6 +379,8 @@ def test_a_needed_field_that_is_missing_is_named(architecture, field):
             "layer_types='full_attention': only sliding_attention",
         ),
         ("LlamaForCausalLM", {"rms_norm_eps": 0}, ModelError, "rms_norm_eps=0"),
+        ("OlmoForCausalLM", {"clip_qkv": 8.0}, UnsupportedModelError, "clip_qkv=8.0: only null"),
+        ("StableLmForCausalLM", {"qk_layernorm": True}, UnsupportedModelError, "qk_layernorm=True"),
         ("LlamaForCausalLM", {"hidden_act": "gelu"}, UnsupportedModelError, "hidden_act='gelu'"),
         ("LlamaForCausalLM", {"dtype": "float8_e4m3fn"}, UnsupportedModelError, "dtype='float8"),
         ("LlamaForCausalLM", {"mlp_bias": "no"}, ModelError, "mlp_bias='no'"),

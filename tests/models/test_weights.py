@@ -29,6 +29,8 @@ MERGED = {ATTENTION: "self_attn.qkv_proj", MLP: "mlp.gate_up_proj"}
 """What some families call all of these rows."""
 NEIGHBOURS_TURN = ("cohere", "cohere2", "ernie4_5", "glm", "glm4")
 """Families whose rotation is of i with i + 1, which Pagoda's is not."""
+LEARN_NOTHING = ("olmo",)
+"""Families whose norms have no tensors."""
 BEFORE = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 AROUND = {
     "attention_norm": "input_layernorm",
@@ -82,6 +84,14 @@ def merged(state: State, prefix: str, kind: str, *modules: str) -> torch.Tensor 
     return torch.cat(present) if present else None
 
 
+def row_norm(state: State, family: str, name: str) -> torch.Tensor | None:
+    """What a norm of rows must be: weights, then biases; ones where it has learned nothing."""
+    if family in LEARN_NOTHING and not name.endswith("none"):
+        return torch.ones(64, dtype=state["lm_head.weight"].dtype)
+    weight, bias = state.get(f"{name}.weight"), state.get(f"{name}.bias")
+    return weight if weight is None or bias is None else torch.cat([weight, bias])
+
+
 def assert_weights(
     weights: DecoderWeights, case: Case, dtype: torch.dtype, stored: torch.dtype = torch.float32
 ) -> None:
@@ -90,13 +100,15 @@ def assert_weights(
     norms = NORMS.get(case.family, BEFORE)
     found = [
         (weights.embedding, state["model.embed_tokens.weight"]),
-        (weights.final_norm, state["model.norm.weight"]),
+        (weights.final_norm, row_norm(state, case.family, "model.norm")),
         (weights.lm_head, state["lm_head.weight"]),
     ]
     for index, layer in enumerate(weights.layers):
         prefix = f"model.layers.{index}."
+        for norm in AROUND:
+            name = f"{prefix}{norms.get(norm, 'none')}"
+            found.append((getattr(layer, norm), row_norm(state, case.family, name)))
         expected = {
-            **{norm: ("weight", norms.get(norm, "none")) for norm in AROUND},
             "qkv": ("weight", *ATTENTION),
             "qkv_bias": ("bias", *ATTENTION),
             "q_norm": ("weight", "self_attn.q_norm"),

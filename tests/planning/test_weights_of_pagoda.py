@@ -62,6 +62,8 @@ FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "experts in MXFP4": ("gpt-oss", {}, {"quantisation": GGML.MXFP4}),
     "a type that is not kept": ("llama-gqa", {}, {"types": MIXED, "quantisation": GGML.TQ2_0}),
     "numbers of 32 bits": ("llama-gqa", {}, {}),
+    "norms with biases": ("stablelm", {}, {"quantisation": GGML.Q8_0}),
+    "norms without weights": ("olmo", {}, {"quantisation": GGML.Q8_0}),
 }  # fmt: skip
 """A case, what its config has else, and how `write_gguf` stores it."""
 ASKED: tuple[dict[str, Any], ...] = (

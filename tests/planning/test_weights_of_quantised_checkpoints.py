@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from checkpoints import CASES, Case, write_checkpoint
+from checkpoints import CASES, Case, case_config, write_checkpoint
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import load_model
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import ModelError
+from pagoda.models.config import ModelConfig
 from pagoda.planning.plan import make_plan
-from pagoda.planning.request import PlanRequest
+from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
 from quantised_checkpoints import edit_tensors, write_quantised
 
@@ -67,6 +69,19 @@ def test_what_is_plain_beside_a_scheme_can_be_quantised(plain: Path, tmp_path: P
     assert (model.held.kept, model.held.quantised) == (("uint4_f16_g128",), ("Q8_0",))
     assert planned(path, quantization="q8_0").weights_bytes == model.weights.size_bytes
     assert model.weights.size_bytes < planned(path).weights_bytes
+
+
+def test_a_config_may_leave_a_single_expert_plain() -> None:
+    config = json.loads(case_config(CASES["mixtral"]).to_json_string())
+    config |= {"architectures": ["MixtralForCausalLM"], "dtype": "bfloat16"}
+    found = []
+    for ignored in ([], ["layers.1.block_sparse_moe.experts.2."], ["layers.1.block_sparse_moe.ex"]):
+        scheme = {"quant_method": "fp8", "modules_to_not_convert": ignored}
+        facts = ModelFacts("own", "here", ModelConfig({**config, "quantization_config": scheme}))
+        plan = make_plan(facts, PlanRequest(engine="pagoda", memory=2**34))
+        found.append(plan.weights_bytes)
+    none, one, layer = found
+    assert layer - none == config["num_local_experts"] * (one - none) > 0
 
 
 @pytest.mark.parametrize("name", PRESUMED)

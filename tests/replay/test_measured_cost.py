@@ -26,7 +26,7 @@ SETTING = {
 def benched(cost: LinearCost) -> list[dict[str, object]]:
     """Rows of workloads whose steps take what `cost` says."""
     rows = []
-    for workload in ("single", "long", "longbatch"):
+    for workload in ("single", "long", "longbatch", "shared"):
         row: dict[str, object] = {**SETTING, "workload": workload}
         whole, *first = (float(each.work @ np.array(astuple(cost))) for each in _measured(row))
         rows.append({**row, "best_seconds": whole, "time_to_first_token": (first or [1.0])[0]})
@@ -34,7 +34,12 @@ def benched(cost: LinearCost) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    "cost", [LinearCost(0.005, 4e-4, 1e-7, 1e-8), LinearCost(0.01, 2e-5, 0.0, 0.0)]
+    "cost",
+    [
+        LinearCost(0.005, 4e-4, 1e-7, 1e-8),
+        LinearCost(0.01, 2e-5, 0.0, 0.0),
+        LinearCost(0.005, 4e-4, 1e-7, 1e-8, 3e-4),
+    ],
 )
 def test_costs_are_found_again(cost: LinearCost, tmp_path: Path) -> None:
     path = tmp_path / "bench.jsonl"

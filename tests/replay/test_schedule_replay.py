@@ -222,11 +222,11 @@ def test_a_step_ahead_gives_the_same_tokens() -> None:
 
 
 def test_a_cost_adds_up() -> None:
-    cost = LinearCost(step=1, token=10, context=100, pair=1000)
+    cost = LinearCost(step=1, token=10, context=100, pair=1000, draw=1e5)
     work = StepWork(
         num_sequences=2, num_tokens=3, num_sampled=2, num_context_tokens=9, num_pairs=13
     )
-    assert cost.seconds(work) == 1 + 30 + 900 + 13_000
+    assert cost.seconds(work) == 1 + 30 + 900 + 13_000 + 2e5
 
 
 def test_costs_are_read_from_words_and_files(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_costs_are_read_from_words_and_files(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("step", "cannot be read: No such file"),
-        ("step=x", "step_cost='step=x': seconds as step=…,token=…,context=…,pair=…"),
+        ("step=x", "step_cost='step=x': seconds as step=…,token=…,context=…,pair=…,draw=…"),
         ("walk=1", "step_cost='walk=1': seconds as"),
         ("step=-1", "step_cost step=-1.0: must be at least 0 seconds"),
         ("step=nan", "step_cost step=nan"),

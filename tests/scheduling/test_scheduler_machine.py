@@ -44,6 +44,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         weight=st.sampled_from([1.0, 0.25, 3.0]),
         floors=st.lists(st.integers(0, 12), max_size=2),
         spare_of_cap=st.none() | st.integers(0, 10),
+        steps_aside=st.booleans(),
     )
     def start(
         self,
@@ -61,6 +62,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         weight: float,
         floors: list[int],
         spare_of_cap: int | None,
+        steps_aside: bool,
     ) -> None:
         self.max_model_len = 30
         # As few tokens as a layer's own window, some of them sinks, may be one block more.
@@ -89,8 +91,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             long_prefill_token_threshold=threshold,
             max_prompt_logit_rows=prompt_rows,
             tenant_weights={"b": weight},
+            streams_step_aside=steps_aside,
             loads=self.new_loads(),
         )
+        self.steps_aside, self.stalled = steps_aside, set[int]()
         self.model = FakeModel(
             self.scheduler,
             self.num_blocks,
@@ -104,6 +108,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def watchers(self, num_groups: int) -> tuple[CacheWatcher, ...]:
         """Who watches the cache."""
         return ()
+
+    has_loads = False
 
     def new_loads(self) -> PrefixLoads | None:
         """Who brings prefixes that are not in the cache."""
@@ -173,6 +179,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.cache.check_integrity()
 
     def step(self) -> None:
+        tenants = {
+            sequence.sequence_id: sequence.tenant
+            for sequences in self.alive.values()
+            for sequence in sequences
+        }
         streams = {
             sequence.sequence_id
             for sequence in self.scheduler._running
@@ -201,7 +212,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert sum(prompt_rows) <= self.prompt_rows
         if self.scheduler.stats().num_preemptions == 0:
             scheduled = {one.sequence_id for one in plan.sequences}
-            assert streams <= scheduled, "a stream stalled"
+            stalled = streams - scheduled
+            if stalled:
+                assert self.steps_aside
+                assert not self.stalled & stalled, "a stream stalled twice in a row"
+                (first,) = {tenants[sequence_id] for sequence_id in scheduled}
+                assert first not in {tenants[sequence_id] for sequence_id in stalled}
+                # Whoever is admitted in place of one that waits for its load may be longer.
+                is_in_vain = not any(one.samples for one in plan.sequences)
+                assert self.has_loads or not is_in_vain, "streams stepped aside in vain"
+            self.stalled = stalled
         self.collect()
 
     def has_nothing_to_compute(self) -> bool:

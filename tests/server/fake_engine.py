@@ -16,6 +16,8 @@ from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.meter import TokenCounts
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
+from pagoda.engine.sessions.desk import SessionDesk
+from pagoda.engine.sessions.support import SessionSupport
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep, StepWatch
 from pagoda.engine.timeline import Timeline
@@ -134,6 +136,7 @@ class FakeEngine:
             560,
             23_040,
             None,
+            None,
             "window:64",
             block_bytes=207_104,
         )
@@ -144,6 +147,7 @@ class FakeEngine:
         cache = CacheManager(40, 32, watchers=[self.curve])
         cache.acquire(cache.open(), [1], NO_MATCH)
         self.block_lives = BlockLives()
+        self.sessions = SessionDesk(SessionSupport(), lambda do: do())
         self.transfers = FakeTransfers()
         self.tokenizer = FakeTokenizer(self._check)
         self.says: Sequence[str] = ()

@@ -19,6 +19,7 @@ from pagoda.models.names import GGUF_NAMES
 from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.sizing.held_weights import HeldWeights, hold
+from pagoda.sizing.quantised_weights import quantised_types
 
 LAYER = DecoderLayer(AttentionSpec(4, 2, 32, 0.1, None), MLPSpec(96))
 SPEC = DecoderSpec(
@@ -144,3 +145,21 @@ def test_a_step_reads_the_experts_that_its_tokens_may_be_sent_to() -> None:
     assert held.step_bytes(1) == held.read_bytes - of_experts * 3 // 4
     assert held.step_bytes(2) == held.read_bytes - of_experts * 9 // 16
     assert held.step_bytes(10**6) == held.read_bytes
+
+
+@pytest.mark.parametrize("architecture", ["MixtralForCausalLM", "GptOssForCausalLM"])
+@pytest.mark.parametrize("quantization", [None, "q8_0", "q4_k"])
+def test_the_first_expert_stands_for_all(architecture: str, quantization: str | None) -> None:
+    """Whether each has a tensor of its own or not, with biases, and rows that end in a panel."""
+    names = weight_names(architecture, "directory", ())
+    experts = ExpertsSpec(6, 2, 288, bias=architecture == "GptOssForCausalLM")
+    spec = replace(SPEC, hidden_size=256, layers=(LAYER, replace(LAYER, mlp=experts)))
+    found = []
+    for one_expert in (False, True):
+        parts = DecoderParts.of(spec, names, one_expert=one_expert)
+        wanted = quantised_types(parts, {}, quantization)
+        found.append(hold(parts, "bfloat16", {}, keeps_stored=True, quantised=wanted))
+        assert parts.layers[1].experts is not None
+        assert len(parts.layers[1].experts.gate) == (1 if one_expert else 6)
+    assert found[0] == found[1]
+    assert found[0].chosen_bytes > 0

@@ -8,6 +8,7 @@ import pytest
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.formats import CODED_FORMATS
+from pagoda.cache.latent import LatentLayerSpec, latent_format
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
@@ -63,6 +64,21 @@ def test_layers_that_are_left_out_are_named_those_that_a_format_guards_too() -> 
         "turboquant_k8v4",
         "0,1,28,29",
     )
+
+
+def test_latents_in_eight_bits_are_offered_where_layers_keep_latents() -> None:
+    def spec_of(names: Sequence[str]) -> CacheSpec:
+        layers = (LatentLayerSpec(512, 64, latent_format(name)) for name in names)
+        return CacheSpec(tuple(layers), 16)
+
+    device = (*CODED_FORMATS, "int8_per_group")
+    for name, offered in (("auto", ("int8_per_group", "1312")), ("fp8_ds_mla", ("", ""))):
+        asked = CacheFormats(name)
+        spec = spec_of(asked.of_layers(2, "bfloat16"))
+        capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=8192)
+        told = stored_cache(asked, "bfloat16", capacity, spec_of, device, FULL_ATTENTION)
+        assert told.label_values()[3:5] == offered
+        assert told.bytes_per_token == (2 * 1152 if name == "auto" else 2 * 656)
 
 
 def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from pagoda.tiers.compression import (
     to_planes,
 )
 from pagoda.tiers.frame import FrameError, FrameFormat, Rejection, check_body, inspect
+from pagoda.tiers.key_file import read_secret, write_new_secret
 from pagoda.tiers.names import BlockName, digest_of, is_frame_name, namespace_of
 from pagoda.tiers.namespace import (
     MAX_LABEL_BYTES,
@@ -317,7 +319,29 @@ def test_keys() -> None:
     assert secret != new_secret()
     assert parse_secret("key", f"{secret}\n".encode()) == bytes.fromhex(secret)
     assert parse_secret("key", SECRET) == SECRET
-    for wrong in (b"", SECRET[:-1], secret[:-1].encode(), b"z" * 64, b"\xff" * 64):
+    half = secret[:32].encode()
+    for wrong in (
+        b"",
+        SECRET[:-1],
+        secret[:-1].encode(),
+        b"z" * 64,
+        b"\xff" * 64,
+        half,
+        half.upper(),
+    ):
         with pytest.raises(InvalidOptionError) as caught:
             parse_secret("key", wrong)
         assert str(caught.value) == f"key='{len(wrong)} bytes': a key is 32 bytes, or 64 hex digits"
+
+
+def test_a_key_that_others_may_read_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = tmp_path / "key"
+    write_new_secret("key", key)
+    for mode, is_told in ((0o600, False), (0o400, False), (0o640, True), (0o604, True)):
+        key.chmod(mode)
+        caplog.clear()
+        read_secret("key", key)
+        assert [str(key) in each.getMessage() for each in caplog.records] == [True] * is_told
+        assert key.read_text().strip() not in caplog.text

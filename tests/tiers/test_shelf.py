@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from fake_tier import FAULTS, FakeTier, ManualWorkers, formats
 
+from pagoda.tiers.frame import FrameFormat
+from pagoda.tiers.frame_formats import FrameFormats
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.prober import Prober
@@ -114,6 +116,32 @@ def test_whatever_a_tier_does_nothing_is_raised_and_nothing_wrong_is_given(fault
     assert load_all(shelf, rows) == (4, None)
 
 
+def test_a_tenant_whose_frames_cannot_be_made_is_a_miss() -> None:
+    tier, rows = FakeTier(), rows_of(2)
+
+    def refuse(tenant: str) -> FrameFormat:
+        raise ValueError("planted")
+
+    shelf = Shelf(tier, FrameFormats(refuse), timeout_s=0.5, stores_all=True)
+    assert not shelf.probe()
+    assert shelf.find("", rows) == 0
+    assert load_all(shelf, rows) == (0, "error")
+    shelf.remove("", rows[0])
+    stock(shelf, rows)
+    assert tier.calls == [], "it is not the tier that fails"
+    assert shelf.stats().counts.failures["error"] == 5
+
+
+def test_all_tiers_are_closed_though_one_fails_to() -> None:
+    manual = Manual(FakeTier("first"), FakeTier("last"))
+    first, last = (shelf.tier for shelf in manual.shelves)
+    first.close = lambda: first._begin("close", 0)
+    first.fault = "panic"
+    manual.mover.close(0)
+    assert last.is_closed
+    assert first.calls == [("close", 0)]
+
+
 def test_a_tier_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     now = [0.0]
     tier = FakeTier()
@@ -166,6 +194,33 @@ def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
     assert shelf.stats().is_open
     shelf.probe()
     assert load_all(shelf, rows) == (4, None)
+
+
+def test_probes_of_a_tier_that_removes_nothing_leave_one_frame() -> None:
+    tier, clock = FakeTier(), Clock()
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
+    remove, store = tier.remove, tier.store
+    tier.remove = lambda names, timeout_s: tier.refuse([], timeout_s)
+    for clock.now in range(20):
+        assert shelf.probe()
+        assert len(tier.frames) == 1
+        assert (shelf.reading.is_closed, shelf.writing.is_closed) == (True, True)
+        assert shelf.used_at == clock.now, "it is read each time"
+    tier.store = tier.refuse
+    for number in range(5):
+        stock(shelf, rows_of(1, first=number))
+    for clock.now in range(20, 60, 10):
+        assert shelf.writing.allows()
+        assert shelf.probe()
+        assert not shelf.writing.is_closed, "a frame that is there does not tell that it stores"
+    tier.store, tier.remove = store, remove
+    clock.now = 80
+    assert shelf.writing.allows()
+    assert shelf.probe()
+    assert shelf.writing.is_closed
+    assert not tier.frames, "what was left goes as well"
+    assert shelf.probe()
+    assert not tier.frames
 
 
 def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
@@ -340,6 +395,33 @@ def test_a_tier_that_hangs_holds_up_nobody_else() -> None:
     mover.close(5.0)
     assert hanging.is_closed
     assert well.is_closed
+
+
+def test_a_tier_whose_stores_hang_takes_no_room_from_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hanging, well = FakeTier("hanging"), FakeTier("well")
+    shelves = [shelf_of(hanging), shelf_of(well)]
+    shelves[0].timeout_s = 0.01
+    hanging.fault = "hang"
+    mover = TierMover(shelves, BLOCK_BYTES, waiting_bytes=4 * BLOCK_BYTES, probes=False)
+    for number in range(40):
+        eventually(lambda: mover.num_free_bytes == 4 * BLOCK_BYTES)
+        [[name]] = rows_of(1, first=number)
+        assert mover.wants(name, reused=False)
+        mover.store("", name, payload_of(name), reused=False)
+    eventually(lambda: len(well.frames) == 40)
+    [[new]] = rows_of(1, first=99)
+    eventually(lambda: not shelves[0].wants(new, reused=False) or not mover.stats()[0].takes_stores)
+    with caplog.at_level(logging.WARNING, "pagoda"):
+        assert mover.store("", new, payload_of(new), reused=False), "only the one that is well"
+    assert [each.takes_stores for each in mover.stats()] == [False, True]
+    assert mover.stats()[0].counts.failures["hang"] == 1, "it is counted once"
+    assert not mover.wait_until_stored(0.01)
+    hanging.fault = None
+    hanging.released.set()
+    eventually(lambda: mover.stats()[0].takes_stores)
+    mover.close(5.0)
 
 
 def test_a_tier_is_probed_at_once_and_found_well_again(

@@ -66,6 +66,7 @@ REFUSED = {
     "rediss://u:s3cret/s3cret@h,ttl=never": "kv_tier ttl='never': a span of time",
     "s3://k:s3cret@b,ttl=1d": "ttl: s3 takes ca, compression, endpoint, region, store, timeout",
     "sqlite://u:s3cret@h": "must be one of",
+    "sqlite://u:\ns3cret@h": "must be one of",
     f"disk:{'x' * 5000},size=1GiB": "kv_tier='5,015 characters': at most 4,096",
 }
 

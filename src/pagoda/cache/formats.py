@@ -118,6 +118,14 @@ LATENT_BYTES = MappingProxyType({"fp8_ds_mla": 656, "nvfp4_ds_mla": 352})
 """Bytes of one token of a latent of 512 + 64 numbers, in the packed forms that exist for it alone:
 fp8_ds_mla is 512 fp8 numbers, 4 float32 scales and 64 bfloat16 numbers."""
 
+INT8_LATENTS = "int8_per_group"
+LATENT_FORMATS = ("fp8_per_group", INT8_LATENTS)
+"""What Pagoda's own cache stores latents in beside plain numbers: codes of eight bits, a float32
+scale for each `LATENT_GROUP` of them, and the shared key in bfloat16. Of 512 + 64 numbers the
+first is fp8_ds_mla."""
+
+LATENT_GROUP = 128
+
 ALIASES = MappingProxyType(
     {
         "fp8": "fp8_e4m3",

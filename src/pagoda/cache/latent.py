@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar
 
-from pagoda.cache.formats import LATENT_BYTES, PLAIN_BITS
+from pagoda.cache.formats import (
+    FLOAT_DTYPES,
+    INT8_LATENTS,
+    LATENT_BYTES,
+    LATENT_FORMATS,
+    LATENT_GROUP,
+    PLAIN_BITS,
+)
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
 
+PACKED_FP8 = "fp8_ds_mla"
 _LATENT_WIDTH = 512 + 64
 _INDEX_SCALE_BYTES = 4
+_GROUP_SCALE_BYTES = 4
+_SHARED_BYTES = 2
+"""Of a number of the shared key, beside a latent in groups."""
+_CHUNK = 16
+_NAMED = MappingProxyType({"fp8_e4m3": "fp8_per_group", PACKED_FP8: "fp8_per_group"})
+_LIMIT = (
+    "latents are stored as auto, a dtype of the device, fp8 (fp8_ds_mla is the same) or "
+    f"{INT8_LATENTS}"
+)
+
+
+def latent_format(name: str) -> str:
+    """What Pagoda's own cache stores a latent in under a canonical name of `--kv-cache-dtype`.
+
+    Raises `InvalidOptionError` for what it does not store latents in.
+    """
+    found = _NAMED.get(name, name)
+    if found not in (*FLOAT_DTYPES, *LATENT_FORMATS):
+        raise InvalidOptionError("kv_cache_dtype", name, _LIMIT)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +49,9 @@ class LatentLayerSpec:
 
     It serves all heads and as K and V at once, so ranks cannot split it: each keeps all of it. With
     a sparse indexer (DeepSeek-V3.2) a key of `index_size` fp8 numbers and a float32 scale is added.
+    In a format in groups it takes
+
+        rank + ⌈rank / 128⌉ × 4 + rope_size × 2 bytes:  512 + 16 + 128 = 656 of 512 + 64 numbers
     """
 
     kind: ClassVar[str] = "latent attention"
@@ -35,7 +67,7 @@ class LatentLayerSpec:
 
     def __post_init__(self) -> None:
         width = self.rank + self.rope_size
-        known = (*PLAIN_BITS, *LATENT_BYTES)
+        known = (*PLAIN_BITS, *LATENT_BYTES, *LATENT_FORMATS)
         if self.dtype not in known:
             raise InvalidOptionError(
                 "kv_cache_dtype", self.dtype, f"latent attention is stored as {', '.join(known)}"
@@ -44,6 +76,9 @@ class LatentLayerSpec:
             raise InvalidOptionError(
                 "kv_cache_dtype", self.dtype, f"is for a latent of 512 + 64 numbers, not of {width}"
             )
+        if self.dtype in LATENT_FORMATS and self.rank % _CHUNK:
+            limit = f"takes latents of a multiple of {_CHUNK} numbers, and these have {self.rank}"
+            raise InvalidOptionError("kv_cache_dtype", self.dtype, limit)
 
     @property
     def token_bytes(self) -> int:
@@ -55,6 +90,10 @@ class LatentLayerSpec:
         packed = LATENT_BYTES.get(self.dtype)
         if packed is not None:
             return packed
+        if self.dtype in LATENT_FORMATS:
+            num_groups = -(-self.rank // LATENT_GROUP)
+            scales, shared = num_groups * _GROUP_SCALE_BYTES, self.rope_size * _SHARED_BYTES
+            return self.rank + scales + shared
         plain = -(-(self.rank + self.rope_size) * PLAIN_BITS[self.dtype] // 8)
         return -(-plain // self.alignment) * self.alignment
 

@@ -35,7 +35,8 @@ ENGINE_FLAGS = FlagGroup(
             "kv_cache_dtype",
             TEXT,
             "Keys and values as auto (the dtype), fp8, int8_per_token_head, turboquant_4bit_nc and "
-            "others; on CPUs also int4 (calibrated for the model, once).",
+            "others; on CPUs also int4 (calibrated for the model, once). Latents as fp8 or "
+            "int8_per_group.",
         ),
         Flag(
             "kv_cache_dtype_skip_layers",
@@ -96,7 +97,11 @@ ENGINE_FLAGS = FlagGroup(
             "Where blocks are kept beside the cache: disk:PATH,size=20GiB, redis://host:6379/0, "
             "s3://bucket/prefix; may be given again, the nearest first.",
         ),
-        Flag("kv_tier_key_file", TEXT, "The key that frames on redis and s3 are encrypted with."),
+        Flag(
+            "kv_tier_key_file",
+            TEXT,
+            "The key that frames on redis and s3, and sessions that are exported, are sealed with.",
+        ),
         Flag("kv_offloading_size", REAL, "GiB of main memory that keep blocks of a GPU."),
         Flag("kv_offloading_backend", TEXT, "What keeps them there: native."),
         Flag("enforce_eager", SWITCH, "On a GPU, do without CUDA graphs."),

@@ -24,6 +24,7 @@ from pagoda.cli.lab import lab
 from pagoda.cli.plan import plan
 from pagoda.cli.replay import replay
 from pagoda.cli.serve import serve
+from pagoda.cli.session import session
 from pagoda.cli.tiers import tiers
 from pagoda.cli.typo import told
 from pagoda.errors import PagodaError, RefusedError
@@ -47,6 +48,7 @@ app.command()(doctor)
 app.command()(explain)
 app.command()(lab)
 app.command()(install_model)
+app.add_typer(session, name="session")
 app.add_typer(tiers, name="tiers")
 
 

@@ -131,6 +131,7 @@ class ScheduleOptions:
                 steps_ahead=recorded.steps_ahead,
                 tenant_quotas=recorded.tenant_quotas,
                 quota_num_blocks=recorded.num_blocks,
+                streams_step_aside=recorded.streams_step_aside,
             )
         budgets = self.max_num_batched_tokens or (usual.max_num_batched_tokens,)
         seats = self.max_num_seqs or (usual.max_num_seqs,)
@@ -147,6 +148,7 @@ class ScheduleOptions:
                 steps_ahead=usual.steps_ahead,
                 tenant_quotas=usual.tenant_quotas,
                 quota_num_blocks=usual.quota_num_blocks,
+                streams_step_aside=usual.streams_step_aside,
             )
             for budget, num_seqs in product(budgets, seats)
         ]

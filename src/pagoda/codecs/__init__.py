@@ -10,6 +10,7 @@ from types import MappingProxyType
 from pagoda.cache.own_format import is_own
 from pagoda.codecs.calibrated import CALIBRATED, CalibratedCodec
 from pagoda.codecs.codec import Codec, SideCodec, VectorCodec
+from pagoda.codecs.latent import LATENT_CODECS, LatentCodec
 from pagoda.codecs.own import name_of, own_codec
 from pagoda.errors import InvalidOptionError
 
@@ -56,8 +57,10 @@ def codec_of(name: str) -> Codec | None:
 __all__ = [
     "CALIBRATED",
     "CODECS",
+    "LATENT_CODECS",
     "CalibratedCodec",
     "Codec",
+    "LatentCodec",
     "SideCodec",
     "VectorCodec",
     "codec_of",

@@ -13,7 +13,7 @@ from pagoda.doctor.kept import Kept, kept_of
 from pagoda.doctor.other_sizes import METRIC, OtherSizes, other_sizes_of
 from pagoda.doctor.step_cost import PromptTime, fitted_prompt_time
 from pagoda.doctor.window import Gauge, Window
-from pagoda.sizing.measured_cost import COSTS
+from pagoda.sizing.measured_cost import NARROWER
 
 _IDLE = 0.02
 _MOST_DIGITS = 12
@@ -249,7 +249,7 @@ def _layers(text: str) -> tuple[int, ...]:
 def _narrower(facts: Mapping[str, str]) -> Narrower | None:
     dtype = facts.get("narrower_cache_dtype")
     now, then = (_number(facts.get(f"{name}bytes_per_token")) for name in ("", "narrower_"))
-    is_known = dtype in COSTS  # and no text that a stranger wants to be printed
+    is_known = dtype in NARROWER  # and no text that a stranger wants to be printed
     if dtype is None or not is_known or not now or not then or not 0 < then < now < math.inf:
         return None
     return Narrower(dtype, now / then)

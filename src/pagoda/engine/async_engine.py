@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from pagoda.engine.engine_thread import EngineThread, Order
 from pagoda.engine.intake_threads import IntakeThreads
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.sessions.desk import SessionDesk
 from pagoda.engine.slow_notice import told_if_slow
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep
@@ -99,6 +101,11 @@ class AsyncEngine:
         )
 
     @property
+    def sessions(self) -> SessionDesk:
+        """What becomes of conversations by name; to be asked in threads, since it waits."""
+        return SessionDesk(self.engine.sessions, self.between_steps)
+
+    @property
     def is_alive(self) -> bool:
         """The engine's thread runs: requests will be answered."""
         return self._thread.is_alive
@@ -165,6 +172,17 @@ class AsyncEngine:
         Raises `EngineError` once the engine's thread has ended.
         """
         return await self._between_steps(self.engine.cache_snapshot)
+
+    def between_steps(self, do: Callable[[], Result]) -> Result:
+        """What `do` returns once the engine's thread has done it between two steps, for which this
+        waits; the event loop must not. See `Engine.between_steps`."""
+        done: Future[Result] = Future()
+
+        def carry_out() -> None:
+            done.set_result(self.engine.between_steps(do))
+
+        self._thread.submit(Order(carry_out, done.set_exception))
+        return done.result()
 
     async def _between_steps(self, do: Callable[[], Result]) -> Result:
         """What the engine's thread gives back, or raises."""

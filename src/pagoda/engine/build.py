@@ -24,6 +24,7 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.retention_rules import RetentionRules
+from pagoda.engine.sessions.wiring import sessions_of
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
 from pagoda.engine.transfers.facts import namespace_of
@@ -44,6 +45,7 @@ from pagoda.sizing.held_weights import HeldWeights, hold
 from pagoda.sizing.kept_windows import kept_line
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
 from pagoda.sizing.stored_cache import StoredCache, stored_cache
+from pagoda.tiers.namespace import Namespace
 
 logger = logging.getLogger("pagoda")
 
@@ -159,7 +161,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     given = parse_quotas(options.tenant_quotas)
     quotas = quotas_of(given, sized.capacity)
     running = sized.start()
-    tiers = _tiers(model, options, sized.capacity.spec, running)
+    namespace = _namespace(model, options, sized.capacity.spec, running)
+    tiers = _tiers(model, options, sized.capacity.spec, namespace)
     num_blocks, lives, watch = sized.capacity.num_blocks, BlockLives(), StepWatch()
     misses = MissExplainer(num_blocks, options.block_size)
     # Shadows know no quotas: beside a cache that has some they would be no other size of it.
@@ -193,6 +196,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         retention=options.retention,
         tenant_weights={tenant: each.weight for tenant, each in given.items()},
+        streams_step_aside=model.backend.policy.streams_step_aside,
         loads=None if transfers is None else transfers.loads,
     )
     intake = Intake(
@@ -226,25 +230,42 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         block_lives=lives,
         watch=watch,
         transfers=transfers,
+        sessions=sessions_of(
+            cache,
+            running.storage,
+            max_tokens=model.max_model_len,
+            shelves=() if tiers is None else tiers.shelves,
+            namespace=namespace,
+            key_file=options.kv_tier_key_file,
+        ),
     )
     return engine, running
 
 
-def _tiers(
+def _namespace(
     model: Model, options: EngineOptions, spec: CacheSpec, running: Running
-) -> TierWiring | None:
-    """What options ask for, if anything. Raises `InvalidOptionError` as `shelves_of` does."""
-    if not options.kv_tiers:
+) -> Namespace | None:
+    """Whose blocks can be this engine's; None where no block ever leaves it."""
+    if not options.kv_tiers and options.kv_tier_key_file is None:
         return None
     if not options.enable_prefix_caching:
         logger.warning("nothing is kept on tiers: prefix caching is off")
         return None
     codecs = running.storage.namespace
     args = (model.spec, model.held, options.activation_dtype, spec, codecs, running.numerics())
+    return namespace_of(model.files, *args)
+
+
+def _tiers(
+    model: Model, options: EngineOptions, spec: CacheSpec, namespace: Namespace | None
+) -> TierWiring | None:
+    """What options ask for, if anything. Raises `InvalidOptionError` as `shelves_of` does."""
+    if not options.kv_tiers or namespace is None:
+        return None
     formats = {layer.dtype for layer in spec.layers}
     shelves = shelves_of(
         options.kv_tiers,
-        namespace_of(model.files, *args),
+        namespace,
         spec.block_bytes,
         PLAIN_BITS[formats.pop()] // 8 if len(formats) == 1 and formats <= PLAIN_BITS.keys() else 1,
         key_file=options.kv_tier_key_file,

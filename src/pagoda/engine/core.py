@@ -20,7 +20,8 @@ An interrupt, which is nobody's failure, ends those alone whose tokens or text a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
@@ -44,6 +45,7 @@ from pagoda.engine.recovery import Recovery
 from pagoda.engine.roster import Roster
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.sampler import SampledToken, Sampler
+from pagoda.engine.sessions.support import SessionSupport
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.timeline import Timeline
@@ -56,6 +58,8 @@ from pagoda.request import Request
 from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
 from pagoda.sizing.stored_cache import StoredCache
+
+Result = TypeVar("Result")
 
 
 class Engine:
@@ -81,12 +85,14 @@ class Engine:
         block_lives: BlockLives | None = None,
         watch: StepWatch | None = None,
         transfers: Transfers | None = None,
+        sessions: SessionSupport | None = None,
     ) -> None:
         """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
         for it as well. `stored`: how K and V are, for whoever asks; None: nobody has told.
         `misses`, `curve`, `block_lives`: watch the scheduler's cache; None: nobody is told why
         prefixes are missed, what other sizes would find, how long blocks stay. `watch`: whose
-        prefill rate others read. `transfers`: with tiers; None: there are none."""
+        prefill rate others read. `transfers`: with tiers; None: there are none. `sessions`: what
+        conversations by name need; None: they are remembered and no more."""
         self.model_name = model_name
         self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
@@ -106,6 +112,7 @@ class Engine:
         """What `advance` has brought; whoever tells it clears it."""
         self._misses = misses
         self.transfers: Transfers = transfers or NoTransfers()
+        self.sessions = sessions or SessionSupport()
         self._runner = runner
         self._sampler = sampler
         self._num_turns = 0
@@ -219,9 +226,24 @@ class Engine:
         return CacheSnapshot.of(self.scheduler.cache, unfinished, self._watching_misses())
 
     def reset_prefix_cache(self) -> None:
-        """Forget everything that could be shared; running requests keep what they hold."""
+        """Forget everything of the cache that could be shared, and what is on its way into it;
+        running requests keep what they hold, and tiers what they have."""
         with self._recovery:
+            self.transfers.abandon_loads()
             self.scheduler.cache.forget()
+
+    def between_steps(self, do: Callable[[], Result]) -> Result:
+        """What `do` returns, which may change the cache.
+
+        Raises `EngineError` where it breaks off: what is wrong with it nobody knows, so that
+        everybody starts over.
+        """
+        done: list[Result] = []
+        with self._recovery:
+            done.append(do())
+        if not done:
+            raise EngineError("the cache could not be changed")
+        return done[0]
 
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
@@ -361,4 +383,5 @@ class Engine:
         for sequence in sequences:
             self.timeline.forget(sequence.sequence_id)
             self.meter.forget(sequence.sequence_id)
+        self.sessions.known.went(sequences)
         self.journal.went(sequences, self._num_turns)

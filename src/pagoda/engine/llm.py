@@ -7,11 +7,11 @@ import itertools
 import logging
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -29,11 +29,14 @@ from pagoda.engine.prompt_forms import (
     prompt_of,
     prompts_of,
 )
+from pagoda.engine.sessions.desk import SessionDesk
 from pagoda.engine.shared_steps import Inbox, SharedSteps
 from pagoda.engine.stats import EngineStats
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request, RequestOptions, SamplingParams
+
+Result = TypeVar("Result")
 
 
 class LLM:
@@ -81,6 +84,7 @@ class LLM:
         cache_salt: str = "",
         kv_retention: str | None = None,
         cache_hint: str | None = None,
+        session_id: str | None = None,
     ) -> list[RequestOutput]:
         """Answer every prompt; outputs come in the prompts' order.
 
@@ -95,6 +99,7 @@ class LLM:
             cache_salt=cache_salt,
             kv_retention=kv_retention,
             cache_hint=cache_hint_of(cache_hint),
+            session_id=session_id,
         )
         return self._answer(prompts_of(prompts), sampling_params, asked, use_tqdm)
 
@@ -108,6 +113,7 @@ class LLM:
         cache_salt: str = "",
         kv_retention: str | None = None,
         cache_hint: str | None = None,
+        session_id: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[RequestOutput]:
         """Answer a conversation, or several, through the model's chat template.
@@ -119,6 +125,7 @@ class LLM:
             cache_salt=cache_salt,
             kv_retention=kv_retention,
             cache_hint=cache_hint_of(cache_hint),
+            session_id=session_id,
         )
         prompts = [self._chat_prompt(each, tools) for each in conversations_of(messages)]
         return self._answer(prompts, sampling_params, asked, use_tqdm)
@@ -132,6 +139,7 @@ class LLM:
         cache_salt: str = "",
         kv_retention: str | None = None,
         cache_hint: str | None = None,
+        session_id: str | None = None,
     ) -> Iterator[RequestOutput]:
         """The answer as it grows. Closing the iterator ends the request.
 
@@ -142,6 +150,7 @@ class LLM:
             cache_salt=cache_salt,
             kv_retention=kv_retention,
             cache_hint=cache_hint_of(cache_hint),
+            session_id=session_id,
         )
         return self._grow(prompt_of(prompt), sampling_params, asked)
 
@@ -154,6 +163,7 @@ class LLM:
         cache_salt: str = "",
         kv_retention: str | None = None,
         cache_hint: str | None = None,
+        session_id: str | None = None,
     ) -> Iterator[RequestOutput]:
         """The answer to a conversation as it grows."""
         asked = RequestOptions(
@@ -161,8 +171,15 @@ class LLM:
             cache_salt=cache_salt,
             kv_retention=kv_retention,
             cache_hint=cache_hint_of(cache_hint),
+            session_id=session_id,
         )
         return self._grow(self._chat_prompt(messages), sampling_params, asked)
+
+    @property
+    def sessions(self) -> SessionDesk:
+        """Saves and restores, exports and imports what was computed with a `session_id`; the tenant
+        is ""."""
+        return SessionDesk(self.engine.sessions, self._between_steps)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: text to token ids and back."""
@@ -182,6 +199,11 @@ class LLM:
         self._steps.between(self.engine.close)
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _between_steps(self, do: Callable[[], Result]) -> Result:
+        done: list[Result] = []
+        self._steps.between(lambda: done.append(self.engine.between_steps(do)))
+        return done[0]
 
     def _answer(
         self,

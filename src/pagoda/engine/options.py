@@ -101,7 +101,8 @@ class EngineOptions:
     """Where blocks are kept beside the pool, the nearest first: like disk:PATH,size=20GiB,
     redis://host:6379/0, s3://bucket/prefix, or a `Tier` of one's own."""
     kv_tier_key_file: str | None = None
-    """A file with the secret that frames on shared tiers, redis and s3, are sealed with."""
+    """A file with the secret that frames on shared tiers, redis and s3, and exported sessions are
+    sealed with."""
     kv_offloading_size: float | None = None
     """GiB of main memory that blocks of a GPU are kept in; None: none."""
     kv_offloading_backend: str = "native"

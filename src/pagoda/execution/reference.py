@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
-from pagoda.codecs import Codec, SideCodec
+from pagoda.codecs import Codec, LatentCodec, SideCodec
 from pagoda.execution.reference_experts import run_experts
 from pagoda.execution.reference_gate import gated
 from pagoda.models.decoder import (
@@ -18,12 +18,15 @@ from pagoda.models.decoder import (
     DecoderSpec,
     ExpertsSpec,
     LatentAttentionSpec,
+    Learned,
     MLPSpec,
     NormSpec,
     QKNorm,
     RopeSpec,
 )
 from pagoda.models.weights import DecoderWeights, LayerWeights
+
+AnyCodec = Codec | LatentCodec
 
 
 @torch.inference_mode()
@@ -32,14 +35,15 @@ def reference_logits(
     weights: DecoderWeights[torch.Tensor],
     token_ids: Sequence[int],
     dtype: torch.dtype = torch.float32,
-    codec: Codec | Sequence[Codec] | None = None,
+    codec: AnyCodec | Sequence[AnyCodec | None] | None = None,
     retention: AttentionWindow = FULL_ATTENTION,
 ) -> torch.Tensor:
     """Logits after each of `token_ids`: [num_tokens, vocab_size], computed wholly in `dtype`.
 
-    With a codec, of all layers or of each, attention takes keys and values for what is left of them
-    once they are stored. With a retention every row sees what is kept of the tokens before it, as
-    if that were all there is: keys are rotated anew, by their places among those that are left.
+    With a codec, of all layers or of each, attention takes keys and values, or latents, for what is
+    left of them once they are stored. With a retention every row sees what is kept of the tokens
+    before it, as if that were all there is: keys are rotated anew, by their places among those that
+    are left.
     """
     codecs = codec if isinstance(codec, Sequence) else [codec] * len(spec.layers)
     x = weights.embedding[torch.tensor(token_ids)].to(dtype) * spec.embedding_scale
@@ -47,10 +51,11 @@ def reference_logits(
     for layer, own, codec in zip(spec.layers, weights.layers, codecs, strict=True):
         hidden = normed(x, own.attention_norm, norm)
         if isinstance(layer.attention, LatentAttentionSpec):
-            assert codec is None
+            assert not isinstance(codec, Codec)
             assert retention.is_full
-            attended = latent_attention(hidden, layer.attention, own)
+            attended = latent_attention(hidden, layer.attention, own, codec)
         else:
+            assert not isinstance(codec, LatentCodec)
             attended = attention(hidden, layer.attention, own, norm, codec, retention)
         x = x + normed(attended, own.attention_output_norm, norm) * layer.residual_scale
         if not layer.norms.is_parallel:
@@ -121,7 +126,10 @@ def attention(
 
 
 def latent_attention(
-    hidden: torch.Tensor, spec: LatentAttentionSpec, weights: LayerWeights[torch.Tensor]
+    hidden: torch.Tensor,
+    spec: LatentAttentionSpec,
+    weights: LayerWeights[torch.Tensor],
+    codec: LatentCodec | None = None,
 ) -> torch.Tensor:
     """[num_tokens, hidden_size] to the same shape, of keys and values made for each head."""
     num_tokens, norm = hidden.shape[0], NormSpec(spec.norm_eps)
@@ -135,13 +143,17 @@ def latent_attention(
     assert weights.value_up is not None
     down = linear(hidden, weights.kv_down, weights.kv_down_bias)
     latent, shared = down.split([spec.rank, spec.rope_dim], dim=-1)
-    latent = normed(latent, weights.k_norm, norm)
+    latent, shared = normed(latent, weights.k_norm, norm), rotate(shared[None], spec.rope)[0]
+    if codec is not None:
+        written = torch.cat([latent, shared], dim=-1).float().numpy()
+        read = torch.from_numpy(codec.recall(written, spec.rank)).to(latent.dtype)
+        latent, shared = read.split([spec.rank, spec.rope_dim], dim=-1)
     keys, values = (
         torch.einsum("tr,hdr->htd", latent, matrix.to(latent.dtype))
         for matrix in (weights.key_up, weights.value_up)
     )
     products = q_plain @ keys.transpose(1, 2)
-    products = products + rotate(q_turned, spec.rope) @ rotate(shared[None], spec.rope).mT
+    products = products + rotate(q_turned, spec.rope) @ shared.mT
     unseen = torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1)
     weight = (products * spec.scale).masked_fill(unseen, -torch.inf).softmax(dim=-1)
     attended = (weight @ values).transpose(0, 1).reshape(num_tokens, -1)
@@ -234,11 +246,14 @@ def normed(x: torch.Tensor, weight: torch.Tensor | None, norm: NormSpec) -> torc
     if norm.is_centred:
         x = x - x.mean(dim=-1, keepdim=True)
     scaled = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + norm.eps)
+    if norm.is_shifted:
+        weight, bias = weight.to(x.dtype).chunk(2)
+        return scaled * weight + bias
     return scaled * (weight.to(x.dtype) + norm.weight_offset)
 
 
 def _rms_normed(x: torch.Tensor, weight: torch.Tensor | None, norm: NormSpec) -> torch.Tensor:
-    return normed(x, weight, replace(norm, is_centred=False))
+    return normed(x, weight, replace(norm, is_centred=False, learned=Learned.WEIGHT))
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

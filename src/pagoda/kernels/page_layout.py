@@ -4,7 +4,8 @@ A block of one layer holds `block_size` tokens of all its KV heads:
 
     keys of head 0, 1, … | values of head 0, 1, … | scales of keys, by head | scales of values
 
-or, of latent attention, nothing but the keys of one head, whose first numbers are values too.
+or, of latent attention, nothing but the keys of one head, whose first numbers are values too; where
+these are codes, `latent_code` says how they lie.
 How the numbers of one head lie is each device's own; kernels get the rest from here, as data.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pagoda.kernels.latent_code import LatentCode
 from pagoda.kernels.vector_code import VectorCode
 
 
@@ -43,6 +45,12 @@ def latent_layout(width: int, block_size: int, item_size: int) -> PageLayout:
     """For one vector a token of `width` plain numbers, which is key and value for all heads."""
     size = width * block_size * item_size
     return PageLayout(size, size, 0, size, size, 0, size, 0)
+
+
+def coded_latent_layout(code: LatentCode, block_size: int) -> PageLayout:
+    """For one vector a token whose latent is stored as codes."""
+    size, scales = (each * block_size for each in (code.token_bytes, code.scales_start))
+    return PageLayout(size, size, 0, size, scales, size - scales, scales, 0)
 
 
 def coded_layout(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagoda.cache import num_blocks_for
-from pagoda.cache.formats import FLOAT_DTYPES, canonical
+from pagoda.cache.formats import FLOAT_DTYPES, INT8_LATENTS, canonical
 from pagoda.engine.build import Model, assemble
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Running
@@ -69,8 +69,17 @@ class Subject:
             return (FULL, *kept)
         return (*self._stored(names), *kept)
 
-    def _stored(self, names: Sequence[str]) -> tuple[Method, ...]:
+    @property
+    def _formats(self) -> tuple[str, ...]:
+        """What the device stores; a form of latents is none where no layer keeps any."""
         formats = self.model.backend.policy.cache_formats(self.model.dtype)
+        plain = self.model.spec.cache_spec(self.options.block_size, "float32")
+        if any(layer.vectors is None for layer in plain.layers):
+            return formats
+        return tuple(name for name in formats if name != INT8_LATENTS)
+
+    def _stored(self, names: Sequence[str]) -> tuple[Method, ...]:
+        formats = self._formats
         plain = [name for name in formats if name in FLOAT_DTYPES]
         others = {canonical(name): Method(name) for name in (*plain, *(names or formats))}
         for same in (FULL.kv_cache_dtype, self.model.dtype):
@@ -83,8 +92,7 @@ class Subject:
 
     def left_out(self) -> list[str]:
         """Why formats that the device stores are not among `methods`, a line each."""
-        formats = self.model.backend.policy.cache_formats(self.model.dtype)
-        refusals = (self._refusal(Method(name)) for name in formats)
+        refusals = (self._refusal(Method(name)) for name in self._formats)
         return [str(refusal) for refusal in refusals if refusal is not None]
 
     def _refusal(self, method: Method) -> InvalidOptionError | None:

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
-from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.latent import LatentLayerSpec, latent_format
 from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
@@ -42,9 +42,20 @@ class RopeSpec:
     attention_factor: float = 1.0
 
 
+class Learned(Enum):
+    """What a norm of rows has learned."""
+
+    NOTHING = "nothing"
+    """All weights are 1 (OLMo 1, arXiv 2402.00838)."""
+    WEIGHT = "weight"
+    WEIGHT_AND_BIAS = "weight and bias"
+
+
 @dataclass(frozen=True, slots=True)
 class NormSpec:
-    """How rows are normed, everywhere in a decoder: x / sqrt(mean(x²) + eps) · (weight + offset).
+    """How rows are normed, everywhere in a decoder:
+
+        x / sqrt(mean(x²) + eps) · (weight + offset) + bias
 
     RMS norm (arXiv 1910.07467), or layer norm (arXiv 1607.06450) where the mean is taken off first.
     """
@@ -53,7 +64,14 @@ class NormSpec:
     is_centred: bool = False
     """Takes the mean off x, but not where heads are normed."""
     weight_offset: float = 0.0
-    """Added to every weight, in float32."""
+    """Added to every weight, in float32; not where there are biases."""
+    learned: Learned = Learned.WEIGHT
+    """By rows; norms of heads have weights."""
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether there are biases."""
+        return self.learned is Learned.WEIGHT_AND_BIAS
 
 
 class QKNorm(Enum):
@@ -180,8 +198,8 @@ class LatentAttentionSpec:
         return q_down + made_of * queries + hidden_size * self.cached_dim + kv_up + o
 
     def cached_as(self, form: str) -> LatentLayerSpec:
-        """What the layer keeps, in a format."""
-        return LatentLayerSpec(self.rank, self.rope_dim, form)
+        """What the layer keeps, in a format; raises as `latent_format` does."""
+        return LatentLayerSpec(self.rank, self.rope_dim, latent_format(form))
 
 
 class Activation(Enum):

@@ -20,6 +20,8 @@ class ExpertsParts:
     down: tuple[Parts, ...]
     num_used: int
     """Experts of each row."""
+    times: int = 1
+    """How many experts each that is listed stands for."""
     router_bias: Parts = ()
     correction: Parts = ()
     gate_bias: Parts = ()
@@ -34,10 +36,16 @@ class ExpertsParts:
 
     @classmethod
     def of(
-        cls, spec: ExpertsSpec, names: ExpertNames, prefix: str, hidden_size: int
+        cls, spec: ExpertsSpec, names: ExpertNames, prefix: str, hidden_size: int, listed: int
     ) -> ExpertsParts:
-        """The parts of a layer's experts in a checkpoint that calls them so."""
-        return _Tensors(spec, names, prefix, hidden_size).parts()
+        """The parts of a layer's experts in a checkpoint that calls them so: the first `listed`, by
+        which their number can be divided."""
+        return _Tensors(spec, names, prefix, hidden_size, listed).parts()
+
+    @property
+    def num_experts(self) -> int:
+        """Those that are listed, and those that they stand for."""
+        return len(self.gate) * self.times
 
     @property
     def every_row_reads(self) -> tuple[Parts, ...]:
@@ -57,7 +65,7 @@ class ExpertsParts:
         yield from self.of_chosen
 
 
-_CHOSEN = ("gate", "up", "down", "gate_bias", "up_bias", "down_bias", "num_used")
+_CHOSEN = ("gate", "up", "down", "gate_bias", "up_bias", "down_bias", "num_used", "times")
 """Fields that are no weights that each row meets."""
 
 
@@ -67,11 +75,12 @@ class _Tensors:
     names: ExpertNames
     prefix: str
     hidden: int
+    listed: int
 
     def parts(self) -> ExpertsParts:
         spec, names, hidden = self.spec, self.names, self.hidden
         count, inner = spec.num_experts, spec.intermediate_size
-        experts = range(count)
+        experts = range(self.listed)
         router: Parts = (self._whole(names.router, count, hidden),)
         if spec.shared_gate:
             whole = (hidden,) if names.shared_router_is_vector else None
@@ -84,6 +93,7 @@ class _Tensors:
             up=tuple((self._gate_up(names.weight, 1, number, hidden),) for number in experts),
             down=tuple((self._down(names.weight, number, inner),) for number in experts),
             num_used=spec.num_used,
+            times=count // self.listed,
             router_bias=(self._whole(names.router_bias, count),) if spec.router_bias else (),
             correction=self._correction() if spec.correction_bias else (),
             gate_bias=tuple(self._gate_up(names.bias, 0, number) for number in with_bias),

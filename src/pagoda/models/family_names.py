@@ -76,7 +76,7 @@ GPT_OSS = replace(
 )
 
 GGUF_NEIGHBOURS = replace(GGUF_NAMES, rotates_neighbours=True)
-GGUF_GPT_OSS = replace(GGUF_NAMES, mlp_norm="post_attention_norm")
+GGUF_POST_ATTENTION = replace(GGUF_NAMES, mlp_norm="post_attention_norm")
 GGUF_GEMMA = replace(GGUF_NAMES, norm_offset=1.0)
 GGUF_PHI3 = replace(GGUF_NAMES, gate_up="ffn_up")
 GGUF_GLM = replace(GGUF_PHI3, rotates_neighbours=True)

@@ -50,6 +50,10 @@ class GGUFArchitecture:
     """
     rotates_partly: bool = False
     """Whether `rope.dimension_count` may be less than a head."""
+    is_latent: bool = False
+    """Whether attention keeps latents."""
+    original_length: str = "rope.scaling.original_context_length"
+    """The key of the length before an extension, where the file has not this one."""
     attention_bias: tuple[str, ...] = ("attn_output",)
     """Tensors whose biases tell that attention has some."""
     required: Mapping[str, Any] = field(default_factory=dict)
@@ -96,17 +100,75 @@ def _whole_bounds(config: ModelConfig) -> Mapping[str, Any]:
     return {"rope_parameters": {**config.values["rope_parameters"], "truncate": False}}
 
 
+def _without_predicting(config: ModelConfig) -> Mapping[str, Any]:
+    """Layers that predict further tokens are the last ones, and counted among all."""
+    predicting = config.integer("num_nextn_predict_layers", default=0, minimum=0)
+    return {"num_hidden_layers": config.integer("num_hidden_layers") - predicting}
+
+
+def _deepseek(config: ModelConfig) -> Mapping[str, Any]:
+    """V2 scores experts by softmax, V3 by a sigmoid; a file with groups chooses by them."""
+    scoring = config.integer("expert_gating_func", default=_SOFTMAX)
+    if scoring not in (_SOFTMAX, _SIGMOID):
+        raise config.unsupported("expert_gating_func", scoring, "only 1 and 2 are covered")
+    own = {**_without_predicting(config), **_yarn_weights(config)}
+    if scoring == _SIGMOID:
+        return {**own, "architectures": ["DeepseekV3ForCausalLM"]}
+    is_grouped = config.integer("n_group") > 1
+    return {**own, "topk_method": "group_limited_greedy" if is_grouped else "greedy"}
+
+
+def _yarn_weights(config: ModelConfig) -> Mapping[str, Any]:
+    """Files have a tenth of `mscale_all_dim` in float32, and `mscale` is the same.
+
+    A file with yarn has to say it: without it llama.cpp scales scores twice.
+    """
+    parameters = config.values["rope_parameters"]
+    if parameters["rope_type"] != "yarn":
+        return {}
+    weight = float(f"{10 * config.number('yarn_log_multiplier'):.6g}")
+    return {"rope_parameters": {**parameters, "mscale": weight, "mscale_all_dim": weight}}
+
+
+def _stablelm(config: ModelConfig) -> Mapping[str, Any]:
+    return {
+        "use_qkv_bias": config.boolean("attention_bias", default=False),
+        "qk_layernorm": config.boolean("use_qk_norm", default=False),
+    }
+
+
+def _ernie(config: ModelConfig) -> Mapping[str, Any]:
+    return {"use_bias": config.boolean("attention_bias", default=False)}
+
+
 _EXPERT_KEYS = {
     "num_experts": Key(EXPERTS, is_needed=True),
     "num_experts_per_tok": Key("expert_used_count", is_needed=True),
 }
 _OWN_SIZE = {"moe_intermediate_size": Key(_INNER)}
-_SOFTMAX, _SOFTMAX_OF_CHOSEN = {"expert_gating_func": 1}, {"expert_gating_func": 3}
-_NORMALISED = {**_SOFTMAX, "expert_weights_norm": True}
-_NOT_NORMALISED = {**_SOFTMAX, "expert_weights_norm": False}
+_SOFTMAX, _SIGMOID, _SOFTMAX_OF_CHOSEN = 1, 2, 3
+_NORMALISED = {"expert_gating_func": _SOFTMAX, "expert_weights_norm": True}
+_NOT_NORMALISED = {"expert_gating_func": _SOFTMAX, "expert_weights_norm": False}
+_ROUTED = {
+    "n_routed_experts": Key(EXPERTS, is_needed=True),
+    "num_experts_per_tok": Key("expert_used_count", is_needed=True),
+    "moe_intermediate_size": Key(_INNER, is_needed=True),
+    "n_shared_experts": Key("expert_shared_count", is_needed=True),
+    "first_k_dense_replace": Key("leading_dense_block_count", 0),
+    "norm_topk_prob": Key("expert_weights_norm", False),
+    "routed_scaling_factor": Key("expert_weights_scale", 1.0),
+    "n_group": Key("expert_group_count", 1),
+    "topk_group": Key("expert_group_used_count", 1),
+    "num_nextn_predict_layers": Key("nextn_predict_layers", 0),
+}
+"""Experts behind dense layers, some of them for every row."""
+_RANKS = {
+    "kv_lora_rank": Key("attention.kv_lora_rank", is_needed=True),
+    "q_lora_rank": Key("attention.q_lora_rank"),
+}
 _FINAL_CAP = "final_logit_softcapping"
 _SCORE_CAP = "attn_logit_softcapping"
-_GLM_BIASES = ("attn_q", "attn_qkv")
+_QKV_BIASES = ("attn_q", "attn_qkv")
 
 _GRANITE = GGUFArchitecture(
     "GraniteForCausalLM",
@@ -121,7 +183,7 @@ _GRANITE = GGUFArchitecture(
 )
 
 GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
-    "chatglm": GGUFArchitecture("GlmForCausalLM", rotates_partly=True, attention_bias=_GLM_BIASES),
+    "chatglm": GGUFArchitecture("GlmForCausalLM", rotates_partly=True, attention_bias=_QKV_BIASES),
     "cohere2": GGUFArchitecture(
         "Cohere2ForCausalLM",
         norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"},
@@ -129,6 +191,23 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         window=_WINDOW._replace(is_needed=True),
         period=4,
     ),
+    "command-r": GGUFArchitecture(
+        "CohereForCausalLM",
+        norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"},
+        keys={"logit_scale": Key("logit_scale", is_needed=True)},
+    ),
+    "deepseek2": GGUFArchitecture(
+        "DeepseekV2ForCausalLM",
+        is_latent=True,
+        keys={
+            **_RANKS,
+            **_ROUTED,
+            "expert_gating_func": Key("expert_gating_func"),
+            "yarn_log_multiplier": Key("rope.scaling.yarn_log_multiplier"),
+        },
+        derive=_deepseek,
+    ),
+    "ernie4_5": GGUFArchitecture("Ernie4_5ForCausalLM", derive=_ernie),
     "exaone4": GGUFArchitecture("Exaone4ForCausalLM", period=4),
     "gemma": GGUFArchitecture("GemmaForCausalLM"),
     "gemma2": GGUFArchitecture(
@@ -147,13 +226,21 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         period=6,
         derive=partial(_query_scalar, largest=62),
     ),
-    "glm4": GGUFArchitecture("Glm4ForCausalLM", rotates_partly=True, attention_bias=_GLM_BIASES),
+    "glm4": GGUFArchitecture("Glm4ForCausalLM", rotates_partly=True, attention_bias=_QKV_BIASES),
+    "glm4moe": GGUFArchitecture(
+        "Glm4MoeForCausalLM",
+        keys=_ROUTED,
+        rotates_partly=True,
+        attention_bias=_QKV_BIASES,
+        required={"expert_gating_func": _SIGMOID},
+        derive=_without_predicting,
+    ),
     "gpt-oss": GGUFArchitecture(
         "GptOssForCausalLM",
         keys={**_EXPERT_KEYS, "intermediate_size": Key(_INNER, is_needed=True)},
         window=_WINDOW._replace(is_needed=True),
         period=2,
-        required=_SOFTMAX_OF_CHOSEN,
+        required={"expert_gating_func": _SOFTMAX_OF_CHOSEN},
         derive=_whole_bounds,
     ),
     "granite": _GRANITE,
@@ -169,6 +256,15 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         with_experts=GGUFArchitecture(
             "MixtralForCausalLM", keys=_EXPERT_KEYS, required=_NORMALISED
         ),
+    ),
+    "minicpm3": GGUFArchitecture(
+        "MiniCPM3ForCausalLM",
+        is_latent=True,
+        original_length="context_length",
+        keys={**_RANKS, "q_lora_rank": _RANKS["q_lora_rank"]._replace(is_needed=True)},
+    ),
+    "olmo": GGUFArchitecture(
+        "OlmoForCausalLM", norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"}
     ),
     "olmo2": GGUFArchitecture("Olmo2ForCausalLM", windowed="Olmo3ForCausalLM", period=4),
     "olmoe": GGUFArchitecture("OlmoeForCausalLM", keys=_EXPERT_KEYS, required=_NOT_NORMALISED),
@@ -191,6 +287,14 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         required=_NORMALISED,
         derive=partial(_qwen_experts, are_normalised=True),
     ),
+    "seed_oss": GGUFArchitecture("SeedOssForCausalLM", attention_bias=_QKV_BIASES),
     "smollm3": GGUFArchitecture("SmolLM3ForCausalLM"),
+    "stablelm": GGUFArchitecture(
+        "StableLmForCausalLM",
+        norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"},
+        rotates_partly=True,
+        attention_bias=_QKV_BIASES,
+        derive=_stablelm,
+    ),
 }
 """By llama.cpp's name. Source: its converters' keys and its `load_arch_hparams`."""

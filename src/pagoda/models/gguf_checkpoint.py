@@ -37,6 +37,9 @@ class GGUFCheckpoint:
             vector = self._file.read_rows(part.name, slice(None)).reshape(-1)
             copy_rows(torch.from_numpy(vector[part.rows(0, len(target))]), target)
             return
+        if part.is_turned:
+            self._read_turned(part, target)
+            return
         target = as_rows(target)
         num_rows, columns = target.shape
         step = max(1, _CHUNK_VALUES // columns)
@@ -44,6 +47,14 @@ class GGUFCheckpoint:
             chunk = target[first : first + step]
             rows = self._file.read_rows(part.name, part.rows(first, len(chunk)))
             copy_rows(torch.from_numpy(rows), chunk)
+        self._file.release(part.name)
+
+    def _read_turned(self, part: Part, target: torch.Tensor) -> None:
+        """[heads, rows, columns], of a tensor [heads, columns, rows]."""
+        columns = part.stored_shape[1]
+        for number, matrix in enumerate(target):
+            rows = slice(number * columns, (number + 1) * columns)
+            copy_rows(torch.from_numpy(self._file.read_rows(part.name, rows)).T, matrix)
         self._file.release(part.name)
 
     def stored(self, part: Part) -> StoredRows | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_architectures import EXPERTS, GGUF_ARCHITECTURES, GGUFArchitecture, Key
+from pagoda.models.gguf_heads import head_sizes
 from pagoda.models.gguf_metadata import ArchitectureKeys
 from pagoda.models.gguf_rope import rope_parameters
 from pagoda.models.names import GGUF_NAMES
@@ -44,6 +44,7 @@ _NEUTRAL = {
     "attn_logit_softcapping": 0.0,
     "final_logit_softcapping": 0.0,
     "attention.scale": 0.0,
+    "attention.temperature_scale": 0.0,
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
     "attention.causal": True,
@@ -84,8 +85,8 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
     values |= {name: _value(own, key) for name, key in row.keys.items()}
     values |= _positions(row, own, file) | _windows(row, own, file, values)
     values |= _by_tensors(row, file)
-    config = _with_head_dim(ModelConfig(values), row, own)
-    return ModelConfig({**config.values, **row.derive(config)})
+    values |= head_sizes(row, own, ModelConfig(values))
+    return ModelConfig({**values, **row.derive(ModelConfig(values))})
 
 
 def _refuse_uncovered(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile) -> None:
@@ -108,7 +109,8 @@ def _positions(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile) -> 
     theta = own.get("rope.freq_base", _DEFAULT_THETA)
     if _LOCAL_BASE not in {key.name for key in row.keys.values()}:
         own.require({_LOCAL_BASE: theta})
-    return {"rope_theta": theta, "rope_parameters": rope_parameters(own, file)}
+    parameters = rope_parameters(own, file, row.original_length)
+    return {"rope_theta": theta, "rope_parameters": parameters}
 
 
 def _windows(
@@ -139,43 +141,11 @@ def _by_tensors(row: GGUFArchitecture, file: GGUFFile) -> dict[str, Any]:
         "vocab_size": num_tokens(file),
         "tie_word_embeddings": GGUF_NAMES.lm_head not in file.tensors,
         "attention_bias": any(name in file.tensors for name in biases),
+        "attention_out_bias": "blk.0.attn_output.bias" in file.tensors,
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in file.tensors,
+        "use_parallel_residual": "blk.0.ffn_norm.weight" not in file.tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
     }
-
-
-def _with_head_dim(
-    config: ModelConfig, row: GGUFArchitecture, own: ArchitectureKeys
-) -> ModelConfig:
-    """A file without `key_length` derives it, whatever the family would do; all of it rotates
-    where the file does not say otherwise."""
-    head_dim = config.optional_integer("head_dim")
-    if head_dim is None:
-        head_dim = config.integer("hidden_size") // config.integer("num_attention_heads")
-    value_length = own.get("attention.value_length", head_dim)
-    if value_length != head_dim:
-        limit = f"only the head size, {head_dim}, is covered"
-        raise own.unsupported("attention.value_length", value_length, limit)
-    values = {**config.values, "head_dim": head_dim}
-    return ModelConfig({**values, **_rotated(row, own, head_dim)})
-
-
-def _rotated(row: GGUFArchitecture, own: ArchitectureKeys, head_dim: int) -> dict[str, Any]:
-    count = own.get("rope.dimension_count", head_dim)
-    if not row.rotates_partly:
-        if count != head_dim:
-            limit = f"only the head size, {head_dim}, is covered"
-            raise own.unsupported("rope.dimension_count", count, limit)
-        return {}
-    if type(count) is not int or not 0 < count <= head_dim:
-        limit = f"must be at most the head size, {head_dim}"
-        raise own.error("rope.dimension_count", count, limit)
-    return {"partial_rotary_factor": rotated_share(count, head_dim)}
-
-
-def rotated_share(count: int, head_dim: int) -> float:
-    """The share of a head's numbers that rotate, which gives their count when it is multiplied."""
-    share = count / head_dim
-    return share if int(head_dim * share) == count else math.nextafter(share, 1.0)
 
 
 def num_tokens(file: GGUFFile) -> int:

@@ -16,9 +16,10 @@ LENGTH_FACTORS = {
 }
 _MOST_FACTORS = 2**13
 """Pairs of numbers in the largest head."""
+ORIGINAL_LENGTH = "rope.scaling.original_context_length"
 _SCALING = {
     "factor": "rope.scaling.factor",
-    "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "original_max_position_embeddings": ORIGINAL_LENGTH,
     "attention_factor": "rope.scaling.yarn_attn_factor",
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
@@ -26,11 +27,12 @@ _SCALING = {
 _ATTENTION_FACTOR = "rope.scaling.attn_factor"
 
 
-def rope_parameters(own: ArchitectureKeys, file: GGUFFile) -> dict[str, Any]:
+def rope_parameters(own: ArchitectureKeys, file: GGUFFile, length_key: str) -> dict[str, Any]:
     """The kind of context extension and its numbers; divisors are tensors of the file.
 
-    Raises `UnsupportedModelError` for two extensions at once, `ModelError` for divisors that are no
-    vector.
+    `length_key` has the length before an extension by two lists of divisors, where the file does
+    not say it. Raises `UnsupportedModelError` for two extensions at once, `ModelError` for divisors
+    that are no vector.
     """
     kind = own.get("rope.scaling.type", "none")
     tensors = [name for name in (ROPE_FACTORS, *LENGTH_FACTORS.values()) if name in file.tensors]
@@ -43,7 +45,7 @@ def rope_parameters(own: ArchitectureKeys, file: GGUFFile) -> dict[str, Any]:
         return {
             "rope_type": LONGROPE,
             **{field: _factors(file, name) for field, name in LENGTH_FACTORS.items()},
-            "original_max_position_embeddings": own.needed("rope.scaling.original_context_length"),
+            "original_max_position_embeddings": own.get(ORIGINAL_LENGTH) or own.needed(length_key),
             "attention_factor": own.get(_ATTENTION_FACTOR, 1.0),
         }
     own.require({_ATTENTION_FACTOR: 1.0})

@@ -35,6 +35,11 @@ class ExpertNames:
     are_transposed: bool = False
     """Tensors of all experts are [E, columns, rows], and rows of gate and of up take turns."""
 
+    @property
+    def are_of_all(self) -> bool:
+        """Whether no expert has a tensor of its own."""
+        return "{}" not in f"{self.gate}{self.up}{self.gate_up}{self.down}"
+
 
 @dataclass(frozen=True, slots=True)
 class WeightNames:
@@ -77,6 +82,9 @@ class WeightNames:
     kv_down_norm: str = ""
     kv_up: str = ""
     """Rows of each head's keys, then of its values."""
+    key_up: str = ""
+    """Of keys alone, each head's matrix turned, where these two are tensors of their own."""
+    value_up: str = ""
     rotates_neighbours: bool = False
     """Rows of q and k are stored for a rotation of i with i + 1."""
     norm_offset: float = 0.0
@@ -121,6 +129,7 @@ _GGUF_EXPERTS = ExpertNames(
     shared_down="ffn_down_shexp",
     shared_router="ffn_gate_inp_shexp.weight",
     shared_router_is_vector=True,
+    correction="exp_probs_b.bias",
 )
 
 GGUF_NAMES = WeightNames(
@@ -142,11 +151,21 @@ GGUF_NAMES = WeightNames(
     attention_output_norm="post_attention_norm",
     mlp_output_norm="post_ffw_norm",
     sink_logits="attn_sinks.weight",
+    q_down="attn_q_a",
+    q_down_norm="attn_q_a_norm",
+    q_up="attn_q_b",
+    kv_down="attn_kv_a_mqa",
+    kv_down_norm="attn_kv_a_norm",
+    kv_up="attn_kv_b",
     experts=_GGUF_EXPERTS,
     ignored=("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 )
 
 GGUF_QKV = "attn_qkv"
 """Of a file that has q, k and v in one tensor."""
+GGUF_KEY_UP, GGUF_VALUE_UP = "attn_k_b", "attn_v_b"
+"""Of a file that has what latents are turned to keys and to values with in two tensors."""
+GGUF_FUSED_EXPERTS = replace(_GGUF_EXPERTS, gate_up="ffn_gate_up_exps")
+"""Of a file that has rows of gate and of up of all experts in one tensor."""
 GGUF_OLD_EXPERTS = replace(_GGUF_EXPERTS, gate="ffn_gate.{}", up="ffn_up.{}", down="ffn_down.{}")
 """Of a file that has a tensor for each expert, as Mixtral's first ones do."""

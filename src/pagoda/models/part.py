@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -34,9 +33,11 @@ class HeadRows(NamedTuple):
     num_taken: int
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of a merged weight, and where they lie in a checkpoint."""
+class Part(NamedTuple):
+    """Rows of a merged weight, and where they lie in a checkpoint.
+
+    A named tuple is made the quickest: models with experts have tens of thousands of parts.
+    """
 
     name: str
     """Of the tensor."""
@@ -61,6 +62,8 @@ class Part:
     """
     taken: HeadRows | None = None
     """None: all rows of a head."""
+    is_one: bool = False
+    """There is no such tensor: all its numbers are 1."""
 
     @property
     def stored_shape(self) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 
 from pagoda.models.config import ModelConfig
@@ -47,8 +48,13 @@ def read_quantization(config: ModelConfig) -> Scheme | None:
 def presumed_types(scheme: Scheme, parts: DecoderParts, dtype: str) -> dict[str, str]:
     """The types of the matrices in layers, where there is a config alone; `dtype`: the model's."""
     routers = {part.name for router in parts.routers for part in router}
+
+    @cache
+    def presumed(columns: int) -> str:
+        return scheme.presumed(columns, dtype).type(columns)
+
     return {
-        part.name: scheme.presumed(part.shape[1], dtype).type(part.shape[1])
+        part.name: presumed(part.shape[1])
         for layer in parts.layers
         for merged in layer
         for part in merged

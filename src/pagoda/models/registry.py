@@ -28,6 +28,7 @@ from pagoda.models.families.minicpm3 import minicpm3
 from pagoda.models.families.mistral import TEXT as MISTRAL_TEXT
 from pagoda.models.families.mistral import mistral
 from pagoda.models.families.mixtral import mixtral
+from pagoda.models.families.olmo import olmo
 from pagoda.models.families.olmo2 import olmo2
 from pagoda.models.families.olmo3 import olmo3
 from pagoda.models.families.olmoe import olmoe
@@ -38,10 +39,14 @@ from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.qwen3_moe import qwen3_moe
 from pagoda.models.families.seed_oss import seed_oss
 from pagoda.models.families.smollm3 import smollm3
+from pagoda.models.families.stablelm import stablelm
 from pagoda.models.names import (
+    GGUF_FUSED_EXPERTS,
+    GGUF_KEY_UP,
     GGUF_NAMES,
     GGUF_OLD_EXPERTS,
     GGUF_QKV,
+    GGUF_VALUE_UP,
     HUGGING_FACE_NAMES,
     WeightNames,
 )
@@ -68,11 +73,15 @@ class Family:
 
 
 ARCHITECTURES: dict[str, Family] = {
-    "CohereForCausalLM": Family("cohere", cohere, names.NEIGHBOURS),
+    "CohereForCausalLM": Family("cohere", cohere, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
     "Cohere2ForCausalLM": Family("cohere2", cohere2, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
-    "DeepseekV2ForCausalLM": Family("deepseek_v2", deepseek_v2, names.DEEPSEEK),
-    "DeepseekV3ForCausalLM": Family("deepseek_v3", deepseek_v3, names.DEEPSEEK),
-    "Ernie4_5ForCausalLM": Family("ernie4_5", ernie4_5, names.NEIGHBOURS),
+    "DeepseekV2ForCausalLM": Family(
+        "deepseek_v2", deepseek_v2, names.DEEPSEEK, names.GGUF_NEIGHBOURS
+    ),
+    "DeepseekV3ForCausalLM": Family(
+        "deepseek_v3", deepseek_v3, names.DEEPSEEK, names.GGUF_NEIGHBOURS
+    ),
+    "Ernie4_5ForCausalLM": Family("ernie4_5", ernie4_5, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
     "Exaone4ForCausalLM": Family("exaone4", exaone4, names.POST_NORMS),
     "GemmaForCausalLM": Family("gemma", gemma, gguf_names=names.GGUF_GEMMA),
     "Gemma2ForCausalLM": Family("gemma2", gemma2, names.POST_NORMS, names.GGUF_GEMMA),
@@ -80,8 +89,8 @@ ARCHITECTURES: dict[str, Family] = {
     "Gemma3ForConditionalGeneration": Family("gemma3", gemma3, names.POST_NORMS, text=GEMMA3_TEXT),
     "GlmForCausalLM": Family("glm", glm, names.GLM, names.GGUF_GLM),
     "Glm4ForCausalLM": Family("glm4", glm4, names.GLM4, names.GGUF_GLM),
-    "Glm4MoeForCausalLM": Family("glm4_moe", glm4_moe, names.GLM4_MOE),
-    "GptOssForCausalLM": Family("gpt_oss", gpt_oss, names.GPT_OSS, names.GGUF_GPT_OSS),
+    "Glm4MoeForCausalLM": Family("glm4_moe", glm4_moe, names.GLM4_MOE, names.GGUF_POST_ATTENTION),
+    "GptOssForCausalLM": Family("gpt_oss", gpt_oss, names.GPT_OSS, names.GGUF_POST_ATTENTION),
     "GraniteForCausalLM": Family("granite", granite, gguf_names=names.GGUF_NEIGHBOURS),
     "GraniteMoeForCausalLM": Family(
         "granitemoe", granite_moe, names.GRANITE_MOE, names.GGUF_NEIGHBOURS
@@ -91,6 +100,7 @@ ARCHITECTURES: dict[str, Family] = {
     "MistralForCausalLM": Family("mistral", mistral, gguf_names=names.GGUF_NEIGHBOURS),
     "Mistral3ForConditionalGeneration": Family("mistral3", mistral, text=MISTRAL_TEXT),
     "MixtralForCausalLM": Family("mixtral", mixtral, names.MIXTRAL, names.GGUF_NEIGHBOURS),
+    "OlmoForCausalLM": Family("olmo", olmo, gguf_names=names.GGUF_NEIGHBOURS),
     "Olmo2ForCausalLM": Family("olmo2", olmo2, names.POST_NORMS),
     "Olmo3ForCausalLM": Family("olmo3", olmo3, names.POST_NORMS),
     "OlmoeForCausalLM": Family("olmoe", olmoe, names.QWEN_MOE),
@@ -99,16 +109,17 @@ ARCHITECTURES: dict[str, Family] = {
     "Qwen2MoeForCausalLM": Family("qwen2_moe", qwen2_moe, names.QWEN_MOE),
     "Qwen3ForCausalLM": Family("qwen3", qwen3),
     "Qwen3MoeForCausalLM": Family("qwen3_moe", qwen3_moe, names.QWEN_MOE),
-    "SeedOssForCausalLM": Family("seed_oss", seed_oss),
+    "SeedOssForCausalLM": Family("seed_oss", seed_oss, gguf_names=names.GGUF_POST_ATTENTION),
     "SmolLM3ForCausalLM": Family("smollm3", smollm3, gguf_names=names.GGUF_NEIGHBOURS),
+    "StableLmForCausalLM": Family("stablelm", stablelm),
 }
 
 
 def weight_names(architecture: str, kind: str, tensors: Collection[str]) -> WeightNames:
     """What an architecture's weights are called in a kind of files: directory or gguf.
 
-    A GGUF file of any architecture may have q, k and v in one tensor, or a tensor for each expert:
-    its `tensors` tell.
+    A GGUF file of any architecture may have q, k and v in one tensor, what makes keys and values of
+    latents in two, gate and up of experts in one, or a tensor for each expert: its `tensors` tell.
     """
     family = ARCHITECTURES[architecture]
     if kind != "gguf":
@@ -117,8 +128,12 @@ def weight_names(architecture: str, kind: str, tensors: Collection[str]) -> Weig
     first = own.layer.format(0)
     if f"{first}{GGUF_QKV}.weight" in tensors:
         own = replace(own, qkv=GGUF_QKV)
+    if f"{first}{GGUF_KEY_UP}.weight" in tensors:
+        own = replace(own, key_up=GGUF_KEY_UP, value_up=GGUF_VALUE_UP)
     if f"{first}{GGUF_OLD_EXPERTS.gate.format(0)}.weight" in tensors:
         own = replace(own, experts=GGUF_OLD_EXPERTS)
+    if any(name.endswith(f".{GGUF_FUSED_EXPERTS.gate_up}.weight") for name in tensors):
+        own = replace(own, experts=GGUF_FUSED_EXPERTS)
     return own
 
 

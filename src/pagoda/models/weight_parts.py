@@ -12,6 +12,7 @@ from pagoda.models.decoder import (
     DecoderSpec,
     ExpertsSpec,
     LatentAttentionSpec,
+    Learned,
     MLPSpec,
     QKNorm,
 )
@@ -55,23 +56,34 @@ class DecoderParts:
     embedding: Parts
     layers: tuple[LayerParts, ...]
     final_norm: Parts
+    """Weights, then biases where there are some."""
     lm_head: Parts
     """Empty where it is the embedding."""
     left_out: tuple[str, ...] = ()
     """Beginnings of tensors of layers that predict further tokens."""
 
     @classmethod
-    @lru_cache(maxsize=1)
-    def of(cls, spec: DecoderSpec, names: WeightNames) -> DecoderParts:
-        """The parts of a decoder in a checkpoint that calls them so."""
+    @lru_cache(maxsize=2)
+    def of(cls, spec: DecoderSpec, names: WeightNames, *, one_expert: bool = False) -> DecoderParts:
+        """The parts of a decoder in a checkpoint that calls them so.
+
+        With `one_expert` the first of a layer's experts stands for all of them.
+        """
         matrix = (spec.vocab_size, spec.hidden_size)
         return cls(
             embedding=(Part(names.embedding, matrix),),
             layers=tuple(
-                _LayerNames(layer, names, names.layer.format(index), spec.hidden_size).parts()
+                _LayerNames(
+                    layer,
+                    names,
+                    names.layer.format(index),
+                    spec.hidden_size,
+                    spec.norm.learned,
+                    one_expert,
+                ).parts()
                 for index, layer in enumerate(spec.layers)
             ),
-            final_norm=(Part(names.final_norm, (spec.hidden_size,), added=names.norm_offset),),
+            final_norm=_row_norm(names.final_norm, spec.hidden_size, names, spec.norm.learned),
             lm_head=() if spec.tie_word_embeddings else (Part(names.lm_head, matrix),),
             left_out=tuple(
                 names.layer.format(len(spec.layers) + index)
@@ -108,7 +120,14 @@ class DecoderParts:
     def chosen_share(self) -> float:
         """The share of a layer's experts that a row is sent to; 1 where there are none."""
         experts = [layer.experts for layer in self.layers if layer.experts is not None]
-        return experts[0].num_used / len(experts[0].gate) if experts else 1.0
+        return experts[0].num_used / experts[0].num_experts if experts else 1.0
+
+    @property
+    def chosen_times(self) -> int:
+        """How many weights each of those `of_chosen` stands for."""
+        times = {layer.experts.times for layer in self.layers if layer.experts}
+        assert len(times) <= 1, "all layers have as many experts"
+        return next(iter(times), 1)
 
     def of_layers(self) -> Iterator[Parts]:
         """Those of each weight of a layer that lies by itself in panels, as gate and up do."""
@@ -128,10 +147,13 @@ class _LayerNames:
     names: WeightNames
     prefix: str
     hidden_size: int
+    learned: Learned
+    """Of norms of rows."""
+    one_expert: bool
 
     def parts(self) -> LayerParts:
         """What each weight of the layer is merged from."""
-        layer, names, hidden = self.layer, self.names, self.hidden_size
+        layer, names = self.layer, self.names
         norms = layer.norms
         if isinstance(layer.attention, LatentAttentionSpec):
             attention = self._latent(layer.attention)
@@ -140,13 +162,13 @@ class _LayerNames:
         own = {
             **_NOT_OF_ATTENTION,
             **attention,
-            "attention_norm": self._norm(norms.attention, names.attention_norm, hidden),
-            "attention_output_norm": self._norm(
-                norms.attention_output, names.attention_output_norm, hidden
+            "attention_norm": self._row_norm(norms.attention, names.attention_norm),
+            "attention_output_norm": self._row_norm(
+                norms.attention_output, names.attention_output_norm
             ),
-            "mlp_norm": self._norm(norms.mlp, names.mlp_norm, hidden),
+            "mlp_norm": self._row_norm(norms.mlp, names.mlp_norm),
             **self._feed_forward(),
-            "mlp_output_norm": self._norm(norms.mlp_output, names.mlp_output_norm, hidden),
+            "mlp_output_norm": self._row_norm(norms.mlp_output, names.mlp_output_norm),
         }
         return LayerParts(own, self._experts())
 
@@ -167,7 +189,8 @@ class _LayerNames:
         if isinstance(mlp, MLPSpec):
             return None
         assert names.experts is not None
-        return ExpertsParts.of(mlp, names.experts, self.prefix, self.hidden_size)
+        listed = 1 if self.one_expert else mlp.num_experts
+        return ExpertsParts.of(mlp, names.experts, self.prefix, self.hidden_size, listed)
 
     def _grouped(self, attention: AttentionSpec) -> dict[str, Parts]:
         names, hidden = self.names, self.hidden_size
@@ -196,8 +219,7 @@ class _LayerNames:
             "kv_down": self._kv_down(attention, "weight", hidden),
             "kv_down_bias": self._kv_down(attention, "bias") if bias else (),
             "k_norm": self._norm(True, names.kv_down_norm, attention.rank),
-            "key_up": self._kv_up(attention, 0, attention.nope_dim),
-            "value_up": self._kv_up(attention, attention.nope_dim, attention.value_dim),
+            **self._ups(attention),
             "o": self._plain("weight", (hidden, heads * attention.value_dim), names.o),
             "o_bias": self._bias(attention.output_bias, hidden, names.o),
         }
@@ -220,6 +242,20 @@ class _LayerNames:
         name = f"{self.prefix}{self.names.kv_down}.{kind}"
         return (Part(name, (attention.cached_dim, *columns), order),)
 
+    def _ups(self, attention: LatentAttentionSpec) -> dict[str, Parts]:
+        names, heads, rank = self.names, attention.num_heads, attention.rank
+        nope, value = attention.nope_dim, attention.value_dim
+        if not names.key_up:
+            return {
+                "key_up": self._kv_up(attention, 0, nope),
+                "value_up": self._kv_up(attention, nope, value),
+            }
+        key_up, turned = f"{self.prefix}{names.key_up}.weight", (heads, rank, nope)
+        return {
+            "key_up": (Part(key_up, (heads, nope, rank), whole=turned, is_turned=True),),
+            "value_up": self._plain("weight", (heads, value, rank), names.value_up),
+        }
+
     def _kv_up(self, attention: LatentAttentionSpec, first: int, count: int) -> Parts:
         """Of each head's rows `count`, from number `first` on."""
         heads, rank = attention.num_heads, attention.rank
@@ -238,6 +274,12 @@ class _LayerNames:
         if not attention.sink_logits:
             return ()
         return (Part(f"{self.prefix}{self.names.sink_logits}", (attention.num_heads,)),)
+
+    def _row_norm(self, wanted: bool, name: str) -> Parts:
+        if not wanted:
+            return ()
+        whole_name = f"{self.prefix}{name}.weight"
+        return _row_norm(whole_name, self.hidden_size, self.names, self.learned)
 
     def _norm(self, wanted: bool, name: str, width: int) -> Parts:
         if not wanted:
@@ -278,6 +320,16 @@ class _LayerNames:
             parts.append(of_merged if merged else own)
             first += height
         return tuple(parts)
+
+
+def _row_norm(name: str, width: int, names: WeightNames, learned: Learned) -> Parts:
+    """Weights, or ones in their place, then biases; `name` is that of the weights."""
+    if learned is Learned.NOTHING:
+        return (Part(name, (width,), is_one=True),)
+    weights = Part(name, (width,), added=names.norm_offset)
+    if learned is Learned.WEIGHT:
+        return (weights,)
+    return weights, Part(f"{name.removesuffix('weight')}bias", (width,))
 
 
 def _norm_widths(attention: AttentionSpec) -> tuple[int, int]:

@@ -43,7 +43,8 @@ class LayerWeights(Generic[M]):
     """
 
     attention_norm: torch.Tensor | None
-    """[h]; which norms there are is the layer's `NormPlacement`"""
+    """[h], or [2 h], weights and biases, as all norms of rows; which there are is the layer's
+    `NormPlacement`"""
     qkv: M
     """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads.
 
@@ -104,7 +105,7 @@ class DecoderWeights(Generic[M]):
     """[vocab, h]"""
     layers: tuple[LayerWeights[M], ...]
     final_norm: torch.Tensor
-    """[h]"""
+    """[h] or [2 h]"""
     lm_head: M
     """[vocab, h]; the very matrix of `embedding` where the two are tied."""
 
@@ -213,6 +214,8 @@ def _check(source: TensorSource, parts: DecoderParts, names: WeightNames) -> Non
     """Every part is there in its shape, and nothing else that the model would need."""
     shapes, needed = source.shapes, parts.all
     for part in needed:
+        if part.is_one:
+            continue
         if part.name not in shapes:
             limit = f"the files lack this tensor, {part.stored_shape}"
             if part.name.removesuffix("weight") + "qweight" in shapes:
@@ -220,7 +223,7 @@ def _check(source: TensorSource, parts: DecoderParts, names: WeightNames) -> Non
             raise ModelError(part.name, None, limit)
         if shapes[part.name] != part.stored_shape:
             raise ModelError(part.name, shapes[part.name], f"its shape must be {part.stored_shape}")
-    known = {part.name for part in needed} | {names.lm_head} | source.spare
+    known = {part.name for part in needed if not part.is_one} | {names.lm_head} | source.spare
     for name in sorted(shapes.keys() - known):
         if not (name.endswith(names.ignored) or name.startswith(parts.left_out)):
             raise ModelError(
@@ -278,6 +281,9 @@ class _Assembler:
         return room.settle(merged)
 
     def _read(self, part: Part, target: torch.Tensor) -> None:
+        if part.is_one:
+            target.fill_(1.0)
+            return
         if not part.added:
             self._source.read(part, target)
             return

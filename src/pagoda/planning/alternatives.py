@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pagoda.cache.formats import INT8_LATENTS
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.errors import CapacityError, RefusedError
 from pagoda.planning.pagoda import pagoda_device
@@ -30,6 +31,8 @@ _PAGODA_CACHES = {
     "int4 cache": "int4",
     "int4 cache, uncalibrated": _INT4_CACHE,
 }
+_LATENT_CACHES = {"int8 cache": INT8_LATENTS}
+"""Where Pagoda keeps latents."""
 
 
 def plan_with_alternatives(
@@ -70,7 +73,9 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
     else:
         policy = _policy(plan)
         formats = policy.cache_formats(plan.dtype) if request.kv_cache_dtype == "auto" else ()
-        caches = {name: form for name, form in _PAGODA_CACHES.items() if form in formats}
+        has_latents = LatentLayerSpec.kind in plan.layer_kinds
+        tried = _LATENT_CACHES if has_latents else _PAGODA_CACHES
+        caches = {name: form for name, form in tried.items() if form in formats}
         changes |= {name: {"kv_cache_dtype": form} for name, form in caches.items()}
         if plan.quantization is None and policy.kind == "CPU":
             changes |= {f"{name} weights": {"quantization": name} for name in PAGODA_WEIGHTS}

@@ -11,7 +11,8 @@ embeddings  vocabulary × hidden, twice where the output head is its own
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
@@ -105,13 +106,17 @@ def count_parameters(
     return Parameters(embedding, head, tuple(_scaled(part, share) for part in layers))
 
 
+@lru_cache(maxsize=1)
 def parameters_of(decoder: DecoderSpec) -> Parameters:
     """The parts of a decoder that Pagoda runs, to the last number; the last norm is `other`."""
-    parts = DecoderParts.of(decoder, weight_names(decoder.architecture, "directory", ()))
+    kinds = tuple(dict.fromkeys(decoder.layers))
+    names = weight_names(decoder.architecture, "directory", ())
+    parts = DecoderParts.of(replace(decoder, layers=kinds), names, one_expert=True)
+    of_kind = dict(zip(kinds, map(_of_layer, parts.layers), strict=True))
     return Parameters(
         _numbers_in(parts.embedding),
         _numbers_in(parts.lm_head),
-        tuple(map(_of_layer, parts.layers)),
+        tuple(of_kind[layer] for layer in decoder.layers),
         _numbers_in(parts.final_norm),
     )
 
@@ -123,12 +128,12 @@ def _of_layer(parts: LayerParts) -> LayerParameters:
     if experts is None:
         return LayerParameters(mixing, mlp)
     mlp = sum(map(_numbers_in, experts.every_row_reads))
-    chosen = sum(map(_numbers_in, experts.of_chosen))
-    return LayerParameters(mixing, mlp, chosen, len(experts.gate), experts.num_used)
+    chosen = experts.times * sum(map(_numbers_in, experts.of_chosen))
+    return LayerParameters(mixing, mlp, chosen, experts.num_experts, experts.num_used)
 
 
 def _numbers_in(parts: Parts) -> int:
-    return sum(math.prod(part.shape) for part in parts)
+    return sum(math.prod(part.shape) for part in parts if not part.is_one)
 
 
 def _count_by_fields(text: ModelConfig, model: Architecture) -> Parameters:

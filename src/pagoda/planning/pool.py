@@ -11,10 +11,11 @@ from pagoda.cache.formats import (
     FLOAT_DTYPES,
     FORMATS,
     LATENT_BYTES,
+    LATENT_FORMATS,
     canonical,
 )
 from pagoda.cache.groups import form_groups
-from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.latent import PACKED_FP8, LatentLayerSpec
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.own_format import is_own
 from pagoda.cache.state import StateLayerSpec
@@ -27,7 +28,6 @@ from pagoda.sizing.cache_formats import AUTO, CacheFormats
 DEFAULT_BLOCK_SIZE = 16
 LATENT_BLOCK_SIZE = 64
 CPU_BLOCK_SIZE = 128
-PACKED_FP8 = "fp8_ds_mla"
 STATE_ALIGNMENT = 16
 MAMBA_CACHE_MODES = ("none", "align", "all")
 _PADDED_BYTES = 256
@@ -92,10 +92,11 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
     left_out = formats.layers_left_out(len(model.layers), guards=not model.has_states)
     if kv_dtype == AUTO:
         return kept
-    if kv_dtype not in FORMATS and kv_dtype not in LATENT_BYTES and not is_own(kv_dtype):
+    for_latents = (*LATENT_BYTES, *LATENT_FORMATS)
+    if kv_dtype not in (*FORMATS, *for_latents) and not is_own(kv_dtype):
         known = ("auto", *FORMATS, *LATENT_BYTES)
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, f"one of {', '.join(known)}")
-    if kv_dtype in LATENT_BYTES and not model.has_latents:
+    if kv_dtype in for_latents and not model.has_latents:
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, "is for latent attention (MLA) alone")
     if kv_dtype.startswith("fp8") and options.packs_sparse_latents and model.has_sparse_latents:
         kv_dtype = PACKED_FP8

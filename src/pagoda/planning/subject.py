@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pagoda.cache.formats import CALIBRATED_FORMATS, canonical
+from pagoda.cache.formats import CALIBRATED_FORMATS, LATENT_FORMATS, canonical
+from pagoda.cache.latent import latent_format
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
@@ -44,7 +45,7 @@ from pagoda.planning.releases import (
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
-from pagoda.sizing.cache_formats import CacheFormats, require_heads
+from pagoda.sizing.cache_formats import AUTO, CacheFormats, require_heads
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DevicePolicy, under_way_tokens
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
@@ -232,15 +233,20 @@ def _pool_options(
 ) -> PoolOptions:
     is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
-    if not is_pagoda and request.kv_cache_dtype in CALIBRATED_FORMATS:
-        limit = "is Pagoda's own: --engine pagoda, or int4_per_token_head for vLLM"
+    if not is_pagoda and request.kv_cache_dtype in (*CALIBRATED_FORMATS, *LATENT_FORMATS):
+        instead = "fp8" if request.kv_cache_dtype in LATENT_FORMATS else "int4_per_token_head"
+        limit = f"is Pagoda's own: --engine pagoda, or {instead} for vLLM"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
+    stored = request.kv_cache_dtype
     if is_pagoda:
         policy = pagoda_device(device).policy
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
         kept = [layer.vectors for layer in model.cached_layers]
         sizes = [None if vectors is None else vectors.head_size for vectors in kept]
-        require_heads(formats.of_layers(len(kept), dtype), sizes)
+        of_layers = formats.of_layers(len(kept), dtype)
+        require_heads(of_layers, sizes)
+        if model.has_latents and stored != AUTO:
+            stored = next((name for name in map(latent_format, of_layers) if name != dtype), dtype)
     elif is_own(request.kv_cache_dtype):
         limit = "vLLM has no codecs of one's own: --engine pagoda does"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
@@ -248,7 +254,7 @@ def _pool_options(
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
     batches = _batches_under_way(request, release, on_cpu=on_cpu)
     return PoolOptions(
-        kv_cache_dtype=request.kv_cache_dtype,
+        kv_cache_dtype=stored,
         kv_cache_dtype_skip_layers=formats.skip_layers,
         dtype=dtype,
         block_size=request.block_size or (CPU_BLOCK_SIZE if on_cpu and not is_pagoda else None),

@@ -143,7 +143,10 @@ def weights_in_pagoda(
     assert model.decoder is not None
     scheme, types = read_quantization(facts.config), facts.tensor_types
     names = weight_names(model.decoder.architecture, facts.kind, types or {})
-    parts = DecoderParts.of(model.decoder, names)
+    # where nothing tells an expert from another, the first stands for all
+    of_all = names.experts is not None and names.experts.are_of_all
+    alike = of_all or (types is None and not (scheme and scheme.ignored))
+    parts = DecoderParts.of(model.decoder, names, one_expert=alike)
     is_presumed = types is None and scheme is not None
     if types is None:
         types = {} if scheme is None else presumed_types(scheme, parts, model.dtype)

@@ -1,6 +1,6 @@
 """What steps were measured to take: from what `pagoda bench` prints to a cost of steps.
 
-    seconds of a workload = step × steps + token × tokens + context × … + pair × …
+    seconds of a workload = step × steps + token × tokens + draw × drawn + context × … + pair × …
 
 What each workload does is known, by planning it again with the measured engine's settings; what it
 took was measured. The costs are those, none below 0, that come nearest to all of it at once, each
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pagoda.request import Request, SamplingParams
 from pagoda.roofline import draw
 from pagoda.scheduling import Scheduler, judge
 
-_NAMES = ("step", "token", "context", "pair")
+_NAMES = tuple(each.name for each in fields(LinearCost))
 _ALONE = ("single", "long")
 """Workloads of one request: the time to their first token is that of the prompt."""
 _NEEDED = ("seed", "num_blocks", "block_size", "max_num_batched_tokens", "max_num_seqs")
@@ -37,7 +37,7 @@ class _Measured:
     """Steps that took so long together."""
 
     work: NDArray[np.float64]
-    """How often each cost is paid, [4]."""
+    """How often each cost is paid, [5], in the order of their names."""
     seconds: float
 
 
@@ -122,9 +122,9 @@ def _run(scheduler: Scheduler) -> tuple[list[NDArray[np.float64]], int]:
             limit = "too few blocks for the workload of its row of `pagoda bench`"
             raise InvalidOptionError("num_blocks", scheduler.cache.stats().num_blocks, limit)
         work = StepWork.of(plan)
-        steps.append(
-            np.array([1.0, work.num_tokens, work.num_context_tokens, work.num_pairs], np.float64)
-        )
+        tokens, drawn = work.num_tokens, work.num_sampled
+        done = [1.0, tokens, work.num_context_tokens, work.num_pairs, drawn]
+        steps.append(np.array(done, np.float64))
         for one in plan.sequences:
             sequence = scheduler.update(one, 0 if one.samples else None)
             if sequence is None:

@@ -48,6 +48,8 @@ class RecordedSetting:
     steps_ahead: int = 0
     """Steps that were outstanding while another was decided: 1 on a GPU, 0 on a CPU."""
     tenant_quotas: tuple[RecordedQuota, ...] = ()
+    streams_step_aside: bool = False
+    """For a tenant that has been served less: True on a CPU."""
 
     def named(self, name: Callable[[str], str]) -> RecordedSetting:
         """With what tenants are called in the trace."""

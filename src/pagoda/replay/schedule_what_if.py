@@ -37,6 +37,7 @@ class SchedulerSetting:
     tenant_quotas: tuple[RecordedQuota, ...] = ()
     """Of a pool of `quota_num_blocks`; in another one the same shares."""
     quota_num_blocks: int = 1
+    streams_step_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class ServerSetting:
                 replace(each, floor=quota.floor, cap=quota.cap)
                 for each, quota in zip(scheduler.tenant_quotas, self.quotas.values(), strict=True)
             ),
+            streams_step_aside=scheduler.streams_step_aside,
         )
 
     def made(
@@ -107,6 +109,7 @@ class ServerSetting:
             policy=self.scheduler.scheduling_policy,
             long_prefill_token_threshold=self.scheduler.long_prefill_token_threshold,
             tenant_weights={each.tenant: each.weight for each in self.scheduler.tenant_quotas},
+            streams_step_aside=self.scheduler.streams_step_aside,
         )
 
 

@@ -49,13 +49,14 @@ class StepCost(Protocol):
 class LinearCost:
     """Seconds for each thing that a step does:
 
-    step + token × tokens + context × context tokens + pair × pairs
+    step + token × tokens + draw × drawn tokens + context × context tokens + pair × pairs
     """
 
     step: float
     token: float
     context: float = 0.0
     pair: float = 0.0
+    draw: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -70,6 +71,7 @@ class LinearCost:
         return (
             self.step
             + self.token * work.num_tokens
+            + self.draw * work.num_sampled
             + self.context * work.num_context_tokens
             + self.pair * work.num_pairs
         )

@@ -5,7 +5,7 @@ certainly need for the tokens they have are spoken for, and one more for each, s
 does not lead straight to preemption.
 
     waits for a block that another computes    passed over
-    waits for what lies outside the cache      passed over
+    waits for what lies outside the cache      passed over, with a seat and blocks as if it ran
     does not fit into the pool                 keeps all behind it waiting, in later lanes too; they
                                                get what their floors give them alone, as do all once
                                                the pool was short
@@ -47,6 +47,8 @@ class Admitter:
         self._seats = seats
         self._running = running
         self._waiting = waiting
+        self._loading: list[Sequence] = []
+        """Those whose prefix was on its way when they were looked at last."""
 
     def admitted(self, lane: Lane, step: StepBuilder) -> Iterator[tuple[Sequence, PrefixMatch]]:
         """Those of a lane that may begin, in order, with what the cache has of them.
@@ -54,6 +56,7 @@ class Admitter:
         Each has to run, with its blocks, before the next is asked for. Notes in the step that the
         pool is short, in a sequence that it lacks room or which block it waits for.
         """
+        self._loading = [each for each in self._loading if is_loading(each)]
         if not self._waiting.of(lane) or not self._has_room(lane, step):
             return
         spoken_for = self._spoken_for()
@@ -71,7 +74,9 @@ class Admitter:
                 break
             if sequence.awaited_load is None:
                 sequence.awaited_load = self._loads.begin(sequence, match)
-                if not sequence.awaited_load.is_done:
+                if is_loading(sequence):
+                    self._loading.append(sequence)
+                    spoken_for[lane.tenant] += self._num_to_load(sequence)
                     continue
             yield sequence, match
             num_more = self._cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
@@ -81,15 +86,24 @@ class Admitter:
     def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
         """There are a token and a seat, and blocks for anybody or for whoever has a floor."""
         has_blocks = not step.awaits_pool or self._cache.quota_of(lane.tenant).floor > 0
-        return has_blocks and step.budget > 0 and self._seats.has_one_for(lane)
+        has_seat = self._seats.num_free > len(self._loading) and self._seats.has_one_for(lane)
+        return has_blocks and step.budget > 0 and has_seat
 
     def _spoken_for(self) -> Counter[str]:
-        """Blocks that the running sequences will certainly need, by tenant."""
+        """Blocks that sequences will certainly need which run, or whose prefix is on its way."""
         spoken_for = Counter[str]()
         for each in self._running:
             self._in_hand.request_id = each.request.request_id
             spoken_for[each.tenant] += self._cache.num_blocks_to_go_on(each.table, each.num_tokens)
+        for each in self._loading:
+            spoken_for[each.tenant] += self._num_to_load(each)
         return spoken_for
+
+    def _num_to_load(self, sequence: Sequence) -> int:
+        """Blocks that a sequence lacks beside what is held for it."""
+        load = sequence.awaited_load
+        table = None if load is None else load.table
+        return 0 if table is None else self._cache.num_blocks_to_go_on(table, sequence.num_tokens)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
         if sequence.wants_prompt_logprobs:  # every prompt row's logits must be computed
@@ -121,10 +135,15 @@ def is_held_up(sequence: Sequence, cache: CacheManager) -> bool:
     about to compute, or a load to bring, what this one would otherwise compute again."""
     if sequence.fork_parent is not None or sequence.num_pending_tokens:
         return True
-    if sequence.awaited_load is not None and not sequence.awaited_load.is_done:
+    if is_loading(sequence):
         return True
     block = sequence.awaited_block
     if block is not None and cache.is_in_flight(block):
         return True
     sequence.awaited_block = None
     return False
+
+
+def is_loading(sequence: Sequence) -> bool:
+    """More of its prefix is looked for outside the cache, or on its way."""
+    return sequence.awaited_load is not None and not sequence.awaited_load.is_done

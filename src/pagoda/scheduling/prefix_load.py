@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pagoda.cache import BlockTable
 from pagoda.cache.miss import Gated
 
 
@@ -20,6 +21,11 @@ class PrefixLoad(Protocol):
         """What was found and not brought, because computing it is quicker."""
         ...
 
+    @property
+    def table(self) -> BlockTable | None:
+        """What it holds for the sequence meanwhile; None: nothing any more."""
+        ...
+
     def abandon(self) -> None:
         """The sequence that waits for it has ended. No effect if it is done."""
         ...
@@ -29,6 +35,7 @@ class NothingToLoad:
     """See `PrefixLoad`; nothing comes from anywhere."""
 
     is_done = True
+    table = None
     gated = None
 
     def abandon(self) -> None:

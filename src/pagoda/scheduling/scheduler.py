@@ -3,7 +3,8 @@
 There are no phases: a sequence has tokens whose K and V are computed and tokens whose K and V are
 not. Each step hands out one budget of tokens:
 
-1. Running sequences that lack a single token, so that no stream waits behind a prompt.
+1. Running sequences that lack a single token, so that no stream waits behind a prompt. Where
+   streams step aside, one step of a tenant that has been served less may come first (`precedence`).
 2. Then lane by lane, that of the tenant first which has been served least (see `queue`):
    running sequences that lack more, in order, as much of each as the budget allows;
    waiting sequences, in order, while there are seats, blocks and budget.
@@ -28,8 +29,9 @@ from pagoda.scheduling.admitter import Admitter, is_ready
 from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.in_hand import InHand
+from pagoda.scheduling.precedence import Precedence
 from pagoda.scheduling.prefix_loads import NoLoads, PrefixLoads
-from pagoda.scheduling.queue import POLICIES, OrderedSequences, in_order
+from pagoda.scheduling.queue import POLICIES, Lane, OrderedSequences, in_order
 from pagoda.scheduling.register import Register
 from pagoda.scheduling.seats import Seats
 from pagoda.scheduling.sequence import Sequence, Status, choices_of, longest, open_table
@@ -58,6 +60,7 @@ class Scheduler:
         max_prompt_logit_rows: int = MAX_PROMPT_LOGIT_ROWS,
         retention: AttentionWindow = FULL_ATTENTION,
         tenant_weights: Mapping[str, float] | None = None,
+        streams_step_aside: bool = False,
         loads: PrefixLoads | None = None,
     ) -> None:
         """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
@@ -66,8 +69,9 @@ class Scheduler:
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         `retention`: what rows see of requests that do not say it. `tenant_weights`: what tenants
-        are due beside others, in proportion; 1 of those that are not named. `loads`: who brings
-        prefixes that are not in the cache; None: nobody.
+        are due beside others, in proportion; 1 of those that are not named. `streams_step_aside`:
+        for the first token of a tenant that has been served less (see `precedence`). `loads`: who
+        brings prefixes that are not in the cache; None: nobody.
         """
         require_options(
             policy=policy,
@@ -98,6 +102,14 @@ class Scheduler:
         self.loads: PrefixLoads = loads or NoLoads()
         self._admitter = Admitter(
             cache, self.in_hand, self._seats, self._running, self._waiting, self.loads
+        )
+        self._precedence = Precedence(
+            cache,
+            self._service,
+            self._running,
+            self._waiting,
+            budget=self._budget if streams_step_aside else 0,
+            most_tokens=self._chunk,
         )
         self._register = Register()
         self._ids = count()
@@ -194,6 +206,11 @@ class Scheduler:
         return self._seats.num_seats
 
     @property
+    def streams_step_aside(self) -> bool:
+        """They do for the first token of a tenant that has been served less."""
+        return self._precedence.is_given
+
+    @property
     def has_unfinished(self) -> bool:
         return bool(self._register.by_id)
 
@@ -223,14 +240,14 @@ class Scheduler:
         step = StepBuilder(self._budget)
         for victim in self._seats.who_makes_way():
             self._preempt(victim)
-        running = self._running
-        streams = [each for each in running if each.num_uncomputed_tokens == 1]
-        self._continue(streams, step, held_back)
-        for lane in in_order(running.lanes | self._waiting.lanes, self._service):
-            prompts = [each for each in running.of(lane) if each.num_uncomputed_tokens > 1]
-            self._continue(prompts, step, held_back)
-            for sequence, match in self._admitter.admitted(lane, step):
-                self._begin(sequence, match, step)
+        streams = [each for each in self._running if each.num_uncomputed_tokens == 1]
+        is_alone = self._serve_alone(streams, step, held_back)
+        self._precedence.settle(is_given=is_alone)
+        if not is_alone:
+            others = [each for each in streams if each not in step.scheduled]
+            self._continue(others, step, held_back)
+            for lane in in_order(self._running.lanes | self._waiting.lanes, self._service):
+                self._serve(lane, step, held_back)
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
@@ -263,6 +280,26 @@ class Scheduler:
         return sequence
 
     # ---- inside: running ---------------------------------------------------------------------
+
+    def _serve_alone(
+        self, streams: Iterable[Sequence], step: StepBuilder, held_back: Container[int]
+    ) -> bool:
+        """Let a tenant begin whose own streams alone go on; False: none has."""
+        lane = self._precedence.lane()
+        if lane is None:
+            return False
+        own = [each for each in streams if each.tenant == lane.tenant]
+        self._continue(own, step, held_back)
+        num_streams = len(step.scheduled)
+        self._serve(lane, step, held_back)
+        return len(step.scheduled) > num_streams
+
+    def _serve(self, lane: Lane, step: StepBuilder, held_back: Container[int]) -> None:
+        """Let the prompts of a lane go on, then those begin that wait in it."""
+        prompts = [each for each in self._running.of(lane) if each.num_uncomputed_tokens > 1]
+        self._continue(prompts, step, held_back)
+        for sequence, match in self._admitter.admitted(lane, step):
+            self._begin(sequence, match, step)
 
     def _continue(
         self, sequences: Iterable[Sequence], step: StepBuilder, held_back: Container[int]

@@ -90,6 +90,11 @@ class Service:
         whoever came first."""
         return self._clocks[tenant], self._places[tenant]
 
+    def stays_behind(self, tenant: str, num_tokens: int, others: Iterable[str]) -> bool:
+        """With so many tokens more a tenant has still been served less than each of the others."""
+        clock = self._clocks[tenant] + num_tokens / self.weight_of(tenant)
+        return all(clock < self._clocks[other] for other in others)
+
     def weight_of(self, tenant: str) -> float:
         return self._weights.get(tenant, 1.0)
 

@@ -35,6 +35,8 @@ from pagoda.server.pending_bodies import PendingBodies
 from pagoda.server.plan_page import plan_page_routes
 from pagoda.server.recent_lookups import RecentLookups
 from pagoda.server.responses_api.routes import responses_routes
+from pagoda.server.session_routes import session_routes
+from pagoda.server.session_work import SessionWork
 from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
@@ -106,6 +108,7 @@ def create_app(
         cache_event_routes(lookout),
         cache_page_routes(),
         usage_routes(engine, ledger, keys),
+        session_routes(engine, SessionWork(admission, is_shared=is_shared), options),
         curve_routes(engine),
         state_routes(engine, admission, traffic, options),
         page_routes(),

@@ -43,6 +43,8 @@ GATED = frozenset(
 """Routes that make work."""
 _STORED_RESPONSES = "/v1/responses/"
 """Begins routes that tell responses which were kept, and may be large, or forget them."""
+STREAMED = frozenset({"/sessions/import"})
+"""Routes that read their bodies themselves, part by part, as far as they want them."""
 FREE = frozenset({"/health", "/ping"})
 """Routes that need no key."""
 _OPERATORS = frozenset({"/cache/curve", "/metrics", "/reset_prefix_cache", "/server_info"})
@@ -123,7 +125,7 @@ class BodyLimit:
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope.get("path") in STREAMED:
             await self._app(scope, receive, send)
             return
         announced = _header(scope, b"content-length")

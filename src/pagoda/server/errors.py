@@ -1,10 +1,10 @@
 """Errors as HTTP tells them: the shape of the route's API, the right status, and no internals.
 
 RefusedError, a body that cannot be read or has wrong types    400
-UnknownModelError, UnknownResponseError                        404
+UnknownModelError, UnknownResponseError, UnknownSessionError    404
 RejectedError: no key, no place, too large, …                  its own, 401 to 503
 RequestTimeoutError                                            504
-ShutDownError                                                  503
+ShutDownError, SessionFailedError                              503
 ClientGoneError                                                499, for the log alone
 an engine that has stopped or hangs, at /health                503
 everything else                                                500
@@ -20,8 +20,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from pagoda.engine.sessions.errors import SessionFailedError, UnknownSessionError
 from pagoda.errors import (
     ContextLengthError,
+    EngineError,
     InvalidRequestError,
     PagodaError,
     RefusedError,
@@ -78,6 +80,7 @@ _CODES = {
     ContextLengthError: "context_length_exceeded",
     UnknownModelError: "model_not_found",
     UnknownPreviousError: "previous_response_not_found",
+    UnknownSessionError: "session_not_found",
 }
 """Which OpenAI's clients look for."""
 
@@ -184,6 +187,7 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(UnknownModelError)
     @app.exception_handler(UnknownResponseError)
     @app.exception_handler(UnknownRequestError)
+    @app.exception_handler(UnknownSessionError)
     async def on_unknown(request: Request, error: InvalidRequestError) -> Response:
         return error_response(404, refused(error))
 
@@ -214,8 +218,11 @@ def install_handlers(app: FastAPI) -> None:
         return error_response(504, detail_of(error))
 
     @app.exception_handler(ShutDownError)
-    async def on_shut_down(request: Request, error: ShutDownError) -> Response:
-        return rejection(ShuttingDownError())
+    @app.exception_handler(SessionFailedError)
+    async def on_unable(request: Request, error: EngineError) -> Response:
+        is_ending = isinstance(error, ShutDownError)
+        unable = RejectedError(503, "session_failed", str(error))
+        return rejection(ShuttingDownError() if is_ending else unable)
 
     @app.exception_handler(ClientGoneError)
     async def on_client_gone(request: Request, error: ClientGoneError) -> Response:

@@ -128,14 +128,13 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
         "allowed_token_ids", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
         "guided_grammar", "priority", "cache_salt", "add_special_tokens", "truncate_prompt_tokens",
         "add_generation_prompt", "continue_final_message", "chat_template_kwargs",
-        "return_token_ids", "return_tokens_as_token_ids", "include_reasoning",
+        "return_token_ids", "return_tokens_as_token_ids", "include_reasoning", "session_id",
     ),
     *_of_no_answer(
         _VLLM, "no tokenizer here puts spaces between them", "spaces_between_special_tokens"
     ),
     _ignored(_VLLM, "request_id", "send it as the header x-request-id"),
     _ignored(_VLLM, "kv_transfer_params", "no cache is handed over", {}),
-    _ignored(_VLLM, "session_id", "requests are not routed"),
     _ignored(_VLLM, "thinking_token_budget", "a model thinks as long as it does"),
     _ignored(_VLLM, "guided_decoding_backend", "there is one"),
     _ignored(_VLLM, "media_io_kwargs", _TEXT_ALONE, {}),

@@ -68,6 +68,8 @@ class GenerationRequest(ModelBody, AnswerFormat):
     stream_options: StreamOptions | None = None
     priority: Annotated[LaxInt, Field(ge=-_PRIORITY_LIMIT, le=_PRIORITY_LIMIT)] | None = None
     cache_salt: Text | None = None
+    session_id: Text | None = None
+    """The conversation that the request belongs to, for `/sessions`."""
     kv_retention: Text | None = None
     """Pagoda's own: which tokens stay in the cache, by a name of `--kv-retention`."""
     cache_hint: Text | None = None
@@ -136,6 +138,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
             priority=priority,
             tenant=holder.tenant,
             cache_salt=self.cache_salt or "",
+            session_id=self.session_id,
             kv_retention=self.kv_retention,
             cache_hint=cache_hint_of(self.cache_hint),
             max_tokens_field=self.max_tokens_field,

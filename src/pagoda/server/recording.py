@@ -57,4 +57,5 @@ def setting_of(engine: AsyncEngine, options: EngineOptions) -> RecordedSetting:
             RecordedQuota(tenant, quota.floor, quota.cap, given[tenant].weight)
             for tenant, quota in zip(given, map(scheduler.cache.quota_of, given), strict=True)
         ),
+        streams_step_aside=scheduler.streams_step_aside,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pagoda.server.door import STREAMED
 from pagoda.server.errors import RejectedError
 from pagoda.server.turns import Turns
 
@@ -72,7 +73,7 @@ class ValueLimit:
         self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope.get("path") in STREAMED:
             await self._app(scope, receive, send)
             return
         count = ValueCount()

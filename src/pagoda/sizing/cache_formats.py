@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.formats import (
+    LATENT_FORMATS,
     UNCALIBRATED_FORMATS,
     canonical,
     guarded_layers,
     is_coded,
     vector_format,
 )
+from pagoda.cache.latent import PACKED_FP8
 from pagoda.cache.own_format import is_own
 from pagoda.errors import InvalidOptionError
 
@@ -56,6 +58,8 @@ class CacheFormats:
         One that stores codes stores those as well that say themselves what they are.
         """
         name = canonical(self.kv_cache_dtype)
+        if name == PACKED_FP8:  # what fp8 is for latents; others refuse it by this name
+            name = canonical("fp8")
         if is_own(name) and set(UNCALIBRATED_FORMATS) <= set(formats):
             vector_format(name)
         elif name != AUTO and name not in formats:
@@ -66,14 +70,14 @@ class CacheFormats:
 def require_heads(formats: Sequence[str], head_sizes: Sequence[int | None]) -> None:
     """Raises `InvalidOptionError` for a layer whose heads its format cannot code.
 
-    None: a layer of latents, which are no heads, and which no format codes.
+    None: a layer of latents, of which `latent_format` says what they are stored in.
     """
     for name, head_size in zip(formats, head_sizes, strict=True):
         if head_size is None:
-            if is_coded(name):
-                limit = "latents are plain numbers: auto, or a dtype of the device"
-                raise InvalidOptionError("kv_cache_dtype", name, limit)
             continue
+        if name == PACKED_FP8 or name in LATENT_FORMATS:
+            limit = "is for latent attention (MLA) alone"
+            raise InvalidOptionError("kv_cache_dtype", name, limit)
         multiple = vector_format(name).head_multiple
         if is_coded(name) and head_size % multiple:
             limit = f"takes heads of a multiple of {multiple} numbers, and these have {head_size}"

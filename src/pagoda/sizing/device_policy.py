@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
-from pagoda.cache.formats import CODED_FORMATS, UNCALIBRATED_FORMATS
+from pagoda.cache.formats import CODED_FORMATS, INT8_LATENTS, UNCALIBRATED_FORMATS
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import share_of_free
@@ -44,6 +44,12 @@ class DevicePolicy(Protocol):
     @property
     def default_limits(self) -> StepLimits:
         """The largest step where options do not say so."""
+        ...
+
+    @property
+    def streams_step_aside(self) -> bool:
+        """A step of streams and a prompt takes about as long as one of each
+        (`scheduling.precedence`)."""
         ...
 
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
@@ -79,6 +85,7 @@ class CPUPolicy:
     kind: ClassVar[str] = "CPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
+    streams_step_aside: ClassVar[bool] = True
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
     @property
@@ -87,8 +94,8 @@ class CPUPolicy:
         return CPU_LIMITS
 
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
-        """Any dtype of CPUs, and codes."""
-        return (*self.dtypes, *CODED_FORMATS)
+        """Any dtype of CPUs, and codes; fp8 is of keys and values or of latents."""
+        return (*self.dtypes, *CODED_FORMATS, INT8_LATENTS)
 
     def under_way_tokens(self, max_num_batched_tokens: int, block_size: int) -> int:
         """Those of a step; a block that is copied is held twice for a moment."""
@@ -136,6 +143,7 @@ class GPUPolicy:
 
     kind: ClassVar[str] = "GPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
+    streams_step_aside: ClassVar[bool] = False
 
     name: str
     memory_bytes: int

@@ -7,7 +7,7 @@ Worked out from the header of a file, by the same judge that the engine packs th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -62,6 +62,11 @@ class Decoder(Protocol):
     @property
     def of_chosen(self) -> Sequence[Sequence[Tensor]]:
         """Of these, those of experts that not every row is sent to."""
+        ...
+
+    @property
+    def chosen_times(self) -> int:
+        """How many weights each of those stands for."""
         ...
 
     @property
@@ -155,23 +160,30 @@ def hold(
     head = decoder.lm_head or decoder.embedding
     parts = (head, decoder.final_norm, *decoder.of_layers())
     read = [holder.weight(tensors) for tensors in parts]
+    multiplied = _sorted(each.kept | each.quantised for each in holder.kinds)
+    looked_up = holder.weight(decoder.embedding).size_bytes if decoder.lm_head else 0
     chosen = set(map(id, decoder.of_chosen))
-    looked_up = [holder.weight(decoder.embedding)] if decoder.lm_head else []
-    weights = [*read, *looked_up]
+    chosen_bytes = decoder.chosen_times * sum(
+        weight.size_bytes
+        for tensors, weight in zip(parts, read, strict=True)
+        if id(tensors) in chosen
+    )
+    others = (
+        weight.size_bytes
+        for tensors, weight in zip(parts, read, strict=True)
+        if id(tensors) not in chosen
+    )
+    read_bytes = chosen_bytes + sum(others)
     return HeldWeights(
-        total_bytes=sum(weight.size_bytes for weight in weights),
-        read_bytes=sum(weight.size_bytes for weight in read),
+        total_bytes=read_bytes + looked_up,
+        read_bytes=read_bytes,
         dtype=dtype,
-        kept=_sorted(weight.kept for weight in weights),
-        converted=_sorted(weight.converted - {dtype} for weight in weights),
-        quantised=_sorted(weight.quantised for weight in weights),
+        kept=_sorted(each.kept for each in holder.kinds),
+        converted=_sorted(each.converted - {dtype} for each in holder.kinds),
+        quantised=_sorted(each.quantised for each in holder.kinds),
         scheme=scheme,
-        multiplied=_sorted(weight.kept | weight.quantised for weight in read),
-        chosen_bytes=sum(
-            weight.size_bytes
-            for tensors, weight in zip(parts, read, strict=True)
-            if id(tensors) in chosen
-        ),
+        multiplied=multiplied,
+        chosen_bytes=chosen_bytes,
         chosen_share=decoder.chosen_share,
     )
 
@@ -202,6 +214,11 @@ class _Holder:
     quantised: Mapping[str, str]
     known: dict[object, _Weight] = field(default_factory=dict)
     """By what they are alike in."""
+
+    @property
+    def kinds(self) -> Collection[_Weight]:
+        """All that were asked for, alike ones once."""
+        return self.known.values()
 
     def weight(self, tensors: Sequence[Tensor]) -> _Weight:
         """Thousands of experts are alike: they are worked out once."""

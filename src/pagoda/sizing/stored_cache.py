@@ -11,9 +11,8 @@ from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_formats import AUTO, CacheFormats
 from pagoda.sizing.capacity import Capacity
+from pagoda.sizing.measured_cost import NARROWER
 
-NARROWER = "int8_per_token_head"
-"""What a plain cache is held against: half the bytes, and nearly the same answers."""
 LABELS = (
     *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
     *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention"),
@@ -38,8 +37,10 @@ class StoredCache:
     plain_num_tokens: int
     """What the same memory would hold in `dtype`."""
     plain_bytes_per_token: float
+    narrower_cache_dtype: str | None
+    """One of `NARROWER`; None where it takes no less, or the device cannot store it."""
     narrower_bytes_per_token: float | None
-    """In the format `NARROWER`; None where it takes no less, or the device cannot store it."""
+    """In that format."""
     kv_retention: str
     """What stays of a sequence at most, as `--kv-retention` names it."""
     block_bytes: int
@@ -73,7 +74,7 @@ class StoredCache:
             self.cache_dtype,
             ",".join(map(str, self.layers_left_out)),
             str(_whole(self.bytes_per_token)),
-            "" if narrower is None else NARROWER,
+            self.narrower_cache_dtype or "",
             "" if narrower is None else str(_whole(narrower)),
             self.kv_retention,
         )
@@ -97,9 +98,7 @@ def stored_cache(
     left_out = [number for number, name in enumerate(layers) if name == dtype]
     plain = spec_of([dtype] * len(layers))
     bytes_per_token = capacity.spec.bytes_per_token
-    narrower = _narrower(spec_of, len(layers)) if NARROWER in formats else None
-    if narrower is not None and narrower >= bytes_per_token:
-        narrower = None
+    narrower = _narrower(spec_of, len(layers), bytes_per_token, formats)
     memory = capacity.available_bytes
     as_plain = Capacity(plain, plain.num_blocks_in(memory), capacity.max_model_len, memory)
     return StoredCache(
@@ -110,18 +109,32 @@ def stored_cache(
         bytes_per_token=bytes_per_token,
         plain_num_tokens=as_plain.num_tokens,
         plain_bytes_per_token=plain.bytes_per_token,
-        narrower_bytes_per_token=narrower,
+        narrower_cache_dtype=None if narrower is None else narrower[0],
+        narrower_bytes_per_token=None if narrower is None else narrower[1],
         kv_retention=str(retention),
         block_bytes=capacity.spec.block_bytes,
     )
 
 
-def _narrower(spec_of: Callable[[Sequence[str]], CacheSpec], num_layers: int) -> float | None:
-    """Bytes of a token; None where the model's heads cannot be coded."""
-    try:
-        return spec_of([NARROWER] * num_layers).bytes_per_token
-    except InvalidOptionError:
-        return None
+def _narrower(
+    spec_of: Callable[[Sequence[str]], CacheSpec],
+    num_layers: int,
+    bytes_per_token: float,
+    formats: Sequence[str],
+) -> tuple[str, float] | None:
+    """A format and its bytes of a token; None where the model's layers cannot be stored in fewer.
+
+    The others as of `stored_cache`.
+    """
+    for name in NARROWER:
+        if name not in formats:
+            continue
+        try:
+            found = spec_of([name] * num_layers).bytes_per_token
+        except InvalidOptionError:
+            continue
+        return (name, found) if found < bytes_per_token else None
+    return None
 
 
 def _whole(number: float) -> float | int:

@@ -12,7 +12,8 @@ which a CPU multiplies and adds in one instruction. A head's keys are kept trans
 no sum across lanes; its values are `[block_size / group, head_size, group]`. What a codec makes of
 them lies likewise, byte by byte: a head's keys `[bytes of a key, block_size]`, its values plane by
 plane, each `[block_size, bytes of the plane]` (`kernels.vector_code`), with their scales behind
-(`kernels.page_layout`). A latent, which is key and value, lies as a key.
+(`kernels.page_layout`). A latent, which is key and value, lies as a key, its codes too
+(`kernels.latent_code`).
 """
 
 from __future__ import annotations
@@ -31,17 +32,26 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.spec import CacheSpec, WindowedLayer
-from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec, codec_of
+from pagoda.codecs import CALIBRATED, CODECS, LATENT_CODECS, CalibratedCodec, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
-from pagoda.kernels.page_layout import PageLayout, coded_layout, latent_layout, plain_layout
+from pagoda.kernels.latent_code import LatentCode
+from pagoda.kernels.page_layout import (
+    PageLayout,
+    coded_latent_layout,
+    coded_layout,
+    latent_layout,
+    plain_layout,
+)
 from pagoda.storage.block_storage import BlockStorage, require_format, size_of
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
 
 STORED_FORMATS = (*TORCH_DTYPES, *CODECS, *CALIBRATED)
-"""All that a layer can be stored in."""
+"""All that keys and values of a layer can be stored in."""
+STORED_LATENTS = (*TORCH_DTYPES, *LATENT_CODECS)
+"""All that latents can be."""
 
 _HUGE_PAGE = 2 * 2**20
 _POPULATE_WRITE = 23
@@ -66,6 +76,8 @@ class CPULayer:
     """[num_blocks, bytes of its place in a block]"""
     value_size: int | None = None
     """Values are the first so many numbers of keys; None: they lie by themselves."""
+    latent: LatentCode | None = None
+    """How those numbers are coded; None: they are plain, or lie by themselves."""
 
     @property
     def keys(self) -> torch.Tensor:
@@ -163,18 +175,20 @@ def _require_held(layer: WindowedLayer) -> None:
     """Raises InvalidOptionError for what main memory does not hold so."""
     if layer.vectors is not None:
         require_format(layer.vectors, STORED_FORMATS, takes_own=True)
-    elif layer.dtype not in TORCH_DTYPES:
-        limit = f"a cache of latents holds one of {', '.join(TORCH_DTYPES)}"
+    elif layer.dtype not in STORED_LATENTS:
+        limit = f"a cache of latents holds one of {', '.join(STORED_LATENTS)}"
         raise InvalidOptionError("dtype", layer.dtype, limit)
 
 
 def _view_layer(
     layer: WindowedLayer, codec: Codec | None, block_size: int, content: torch.Tensor
 ) -> CPULayer:
-    blocks = content if codec is not None else content.view(TORCH_DTYPES[layer.dtype])
+    plain, latent = TORCH_DTYPES.get(layer.dtype), None
+    blocks = content if plain is None else content.view(plain)
     if isinstance(layer, LatentLayerSpec):
         num_kv_heads, head_size, value_size = 1, layer.rank + layer.rope_size, layer.rank
-        layout = _latent_layout(layer, block_size)
+        latent = _latent_code(layer)
+        layout = _latent_layout(layer, latent, block_size)
     else:
         assert layer.vectors is not None
         num_kv_heads, head_size = layer.vectors.num_kv_heads, layer.vectors.head_size
@@ -192,6 +206,7 @@ def _view_layer(
         array=as_array(blocks),
         content=content.numpy(),
         value_size=value_size,
+        latent=latent,
     )
 
 
@@ -203,7 +218,14 @@ def _layout(spec: AttentionLayerSpec, codec: Codec | None, block_size: int) -> P
     return plain_layout(heads, size, block_size, TORCH_DTYPES[spec.dtype].itemsize)
 
 
-def _latent_layout(spec: LatentLayerSpec, block_size: int) -> PageLayout:
+def _latent_code(spec: LatentLayerSpec) -> LatentCode | None:
+    codec = LATENT_CODECS.get(spec.dtype)
+    return None if codec is None else codec.code(spec.rank, spec.rope_size)
+
+
+def _latent_layout(spec: LatentLayerSpec, code: LatentCode | None, block_size: int) -> PageLayout:
+    if code is not None:
+        return coded_latent_layout(code, block_size)
     sizes = {"kv_lora_rank": spec.rank, "qk_rope_head_dim": spec.rope_size}
     _require_groups(spec.dtype, block_size=block_size, **sizes)
     width = spec.rank + spec.rope_size

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+from stat import S_IMODE
 
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.seal import new_secret, parse_secret
 
+logger = logging.getLogger("pagoda")
+
 _MOST_BYTES = 1024
+_OTHERS_READ = 0o044
 
 
 def read_secret(field: str, path: Path) -> bytes:
     """The secret. Raises `InvalidOptionError` for a file that cannot be read or holds
-    something else; what it holds is never shown."""
+    something else; what it holds is never shown. Where others may read it, that is logged."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES)
+            mode = S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidOptionError(field, str(path), f"cannot be read: {reason}") from None
-    return parse_secret(field, text)
+    secret = parse_secret(field, text)
+    if mode & _OTHERS_READ:
+        told = "others may read the key of all tenants in %s (mode %o): chmod 600 keeps it private"
+        logger.warning(told, path, mode)
+    return secret
 
 
 def write_new_secret(field: str, path: Path) -> None:

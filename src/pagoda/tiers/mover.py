@@ -11,8 +11,9 @@ Every call returns at once but `wait`, which is for an engine that has nothing t
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.tiers.load import Load, Part
 from pagoda.tiers.look_up import LookUp
@@ -27,9 +28,7 @@ from pagoda.tiers.workers import Workers, WorkerThreads
 
 _NUM_READERS = 4
 _WAITING_BYTES = 256 * 2**20
-"""Of blocks that wait to be stored, on all shelves together."""
-_GRACE = 3.0
-"""How many times its timeout a call may take until its tier is said to hang."""
+"""Of blocks that wait to be stored, on each shelf."""
 
 NewWorkers = Callable[[str, int], Workers]
 
@@ -58,12 +57,13 @@ class TierMover:
         probes: bool = True,
     ) -> None:
         """`row_bytes`: of a block of all groups. `waiting_bytes`: of blocks that may wait to be
-        stored. `new_workers`: makes those that do what takes long, by their name and number.
-        `probes`: shelves are tried at once, and now and then."""
+        stored on each shelf. `new_workers`: makes those that do what takes long, by their name and
+        number. `probes`: shelves are tried at once, and now and then."""
         self.row_bytes = row_bytes
         self._arrived = threading.Event()
-        self._room = Room(waiting_bytes)
-        self._places = [self._place(shelf, new_workers, probes) for shelf in shelves]
+        self._places = [
+            _place(shelf, new_workers, Room(waiting_bytes), probes) for shelf in shelves
+        ]
         self._is_closed = False
         self._num_hung = [0] * len(shelves)
         self.stores_all = any(shelf.stores_all for shelf in shelves)
@@ -78,6 +78,15 @@ class TierMover:
     def would_ask(self, timeout_s: float) -> bool:
         """Some shelf is up whose answer alone takes no longer; see `look_up`."""
         return any(self._would_ask(number, timeout_s) for number in range(len(self._places)))
+
+    def round_trip_s(self, timeout_s: float) -> float | None:
+        """What the answers of all shelves that would be asked take, one after the other; None:
+        nobody knows of some."""
+        numbers = range(len(self._places))
+        asked = [number for number in numbers if self._would_ask(number, timeout_s)]
+        found = [self._places[number].shelf.rates.round_trip_s for number in asked]
+        known = [seconds for seconds in found if seconds is not None]
+        return sum(known) if len(known) == len(found) else None
 
     def look_up(self, tenant: str, rows: Sequence[Row], timeout_s: float) -> LookUp:
         """Where leading rows of a prefix are. Shelves are not asked that are down, or whose answer
@@ -112,9 +121,17 @@ class TierMover:
         return all(taken)
 
     @property
+    def shelves(self) -> tuple[Shelf, ...]:
+        """The nearest first, for whoever may wait for them in a thread of its own."""
+        return tuple(place.shelf for place in self._places)
+
+    @property
     def num_free_bytes(self) -> int:
-        """Of blocks, as many may still be given to it."""
-        return self._room.num_free
+        """Of blocks, as many may still be given to it: what is free for the shelf that has most, of
+        those that can be given any. Where none can, blocks are not wanted either."""
+        taking = [place.stores for place in self._places if place.stores.takes]
+        every = [place.stores for place in self._places]
+        return max((stores.room.num_free for stores in taking or every), default=0)
 
     def wait(self, timeout_s: float) -> None:
         """Until something has come since this was called last."""
@@ -123,11 +140,18 @@ class TierMover:
 
     def stats(self) -> tuple[ShelfStats, ...]:
         """Of each shelf, as of now. Any thread may ask."""
-        return tuple(place.shelf.stats() for place in self._places)
+        return tuple(
+            replace(place.shelf.stats(), takes_stores=place.stores.takes) for place in self._places
+        )
 
     def wait_until_stored(self, timeout_s: float) -> bool:
         """Nothing waits to be stored any more; False: after `timeout_s` something still does."""
-        return self._room.wait_until_empty(timeout_s)
+        until = time.monotonic() + timeout_s
+        waited = [
+            place.stores.room.wait_until_empty(max(0.0, until - time.monotonic()))
+            for place in self._places
+        ]
+        return all(waited)
 
     def close(self, timeout_s: float) -> None:
         """Store what waits to be, for so many seconds at most, and give all tiers up; no effect
@@ -140,15 +164,7 @@ class TierMover:
             place.prober.close()
             place.readers.close()
             place.writer.close()
-            place.shelf.tier.close()
-
-    def _place(self, shelf: Shelf, new_workers: NewWorkers, probes: bool) -> _Place:
-        name = f"pagoda-{shelf.name}"
-        readers, writer = new_workers(f"{name}-read", _NUM_READERS), new_workers(f"{name}-store", 1)
-        prober = Prober(shelf)
-        if probes:
-            prober.start()
-        return _Place(shelf, readers, writer, StoreQueue(shelf, writer, self._room), prober)
+            place.shelf.close()
 
     def _would_ask(self, number: int, timeout_s: float) -> bool:
         round_trip_s = self._places[number].shelf.rates.round_trip_s
@@ -157,8 +173,17 @@ class TierMover:
     def _is_open(self, number: int) -> bool:
         """A shelf is asked: its breaker is closed, and not all of its threads hang."""
         place = self._places[number]
-        num_hung = place.readers.num_overdue(_GRACE * place.shelf.timeout_s)
+        num_hung = place.readers.num_overdue(place.shelf.hangs_after_s)
         for _ in range(num_hung - self._num_hung[number]):
-            place.shelf.hang()
+            place.shelf.hang(place.shelf.reading)
         self._num_hung[number] = num_hung
         return place.shelf.reading.is_closed and num_hung < place.readers.num_threads
+
+
+def _place(shelf: Shelf, new_workers: NewWorkers, room: Room, probes: bool) -> _Place:
+    name = f"pagoda-{shelf.name}"
+    readers, writer = new_workers(f"{name}-read", _NUM_READERS), new_workers(f"{name}-store", 1)
+    prober = Prober(shelf)
+    if probes:
+        prober.start()
+    return _Place(shelf, readers, writer, StoreQueue(shelf, writer, room), prober)

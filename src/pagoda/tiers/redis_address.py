@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
 import ssl
 import threading
@@ -13,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.certificates import context_of
+from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.tier import TierError, TierFault
 
@@ -41,7 +41,7 @@ class RedisAddress:
 
         Raises InvalidOptionError, which names `option` and shows no password.
         """
-        shown = without_password(url)
+        shown = without_credentials(url)
         try:
             parts = urlsplit(url)
             port = parts.port or _DEFAULT_PORT
@@ -112,11 +112,6 @@ class RedisAddress:
         if isinstance(answers[0], OSError):
             raise TierError(TierFault.UNREACHABLE, f"{self}: the host is not known")
         return answers[0]
-
-
-def without_password(url: str) -> str:
-    """For people: whatever stands before the host is left out."""
-    return re.sub(r"(?<=://).*@", "…@", url)
 
 
 def _is_number(host: str) -> bool:

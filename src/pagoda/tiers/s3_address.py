@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.certificates import read_certificates
-from pagoda.tiers.redis_address import without_password
+from pagoda.tiers.credentials import without_credentials
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -52,7 +52,7 @@ class S3Address:
         option: str = "kv_tier",
     ) -> S3Address:
         """Raises InvalidOptionError, which names `option` and what is wrong with it."""
-        shown = without_password(url)
+        shown = without_credentials(url)
         try:
             parts = urlsplit(url)
         except ValueError:
@@ -104,4 +104,6 @@ def _check_endpoint(endpoint: str, option: str) -> None:
     except ValueError:
         is_right = False
     if not is_right or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InvalidOptionError(f"{option} endpoint", without_password(endpoint), _ENDPOINT_FORM)
+        raise InvalidOptionError(
+            f"{option} endpoint", without_credentials(endpoint), _ENDPOINT_FORM
+        )

@@ -11,6 +11,7 @@ A key seals with random nonces of 96 bits: good for 2³² frames of a tenant (NI
 from __future__ import annotations
 
 import os
+import re
 from typing import Protocol
 
 from pagoda.errors import InvalidOptionError
@@ -19,6 +20,7 @@ from pagoda.tiers.tier import FrameBytes
 SECRET_BYTES = 32
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
+_HEX = re.compile(rb"[0-9a-fA-F\s]*")
 
 
 class SealError(Exception):
@@ -106,9 +108,10 @@ def _derived(secret: bytes, purpose: bytes, tenant: str) -> bytes:
 def parse_secret(field: str, text: bytes) -> bytes:
     """What a key file holds: SECRET_BYTES as they are, or twice as many hex digits.
 
-    Raises `InvalidOptionError`, which does not show them.
+    So many bytes that are hex digits are half a key, and are refused. Raises `InvalidOptionError`,
+    which does not show them.
     """
-    if len(text) == SECRET_BYTES:
+    if len(text) == SECRET_BYTES and not _HEX.fullmatch(text):
         return text
     try:
         secret = bytes.fromhex(text.decode("ascii").strip())

@@ -1,8 +1,10 @@
 """A tier as the engine uses it: what goes wrong there is counted, and is a miss.
 
 find    how many leading rows are there               a tier that fails has none
+holds   which names are there, all of them asked for  a tier that fails does not tell
 load    rows, each once its frames are opened         ends at the first that is missing or bad
 store   blocks that are not there                     a tier that fails keeps none
+remove  blocks that are to be others under the name   a tier that fails keeps them
 probe   a small frame of its own, there and back      tells rates, and whether it is well again
 """
 
@@ -36,6 +38,8 @@ _KNOWN = 2**17
 _SAMPLED = 16
 """Rows of a long prefix that a shared tier is asked for at once."""
 _PROBE_TENANT = ""
+_GRACE = 3.0
+"""How many times its timeout a call may take until its tier is said to hang."""
 _FRAMES, _QUESTIONS = "frames", "questions"
 """Kinds of calls, to breakers."""
 
@@ -76,6 +80,8 @@ class Shelf:
         self._known: OrderedDict[BlockName, None] = OrderedDict()
         self._seen: str | None = None
         """The name of some frame that was there a while ago, as its tier calls it."""
+        self._left: tuple[str, bytes] | None = None
+        """Name and bytes of a probe's frame that the tier would not remove."""
         self._lock = threading.Lock()
 
     # ---- what returns at once ----------------------------------------------------------------
@@ -83,16 +89,25 @@ class Shelf:
     def wants(self, name: BlockName, *, reused: bool) -> bool:
         """It would store this block, and is not known to have it. One that cannot be read is not
         given any either."""
-        is_well = self.writing.is_closed and self.reading.is_closed
-        return is_well and (self.stores_all or reused) and name not in self._known
+        return self.takes_stores and (self.stores_all or reused) and name not in self._known
+
+    @property
+    def takes_stores(self) -> bool:
+        """It is given blocks."""
+        return self.writing.is_closed and self.reading.is_closed
+
+    @property
+    def hangs_after_s(self) -> float:
+        """Seconds that a call may take until its tier is said to hang."""
+        return _GRACE * self.timeout_s
 
     def drop(self) -> None:
         """A block that it wanted is not given to it."""
         self._tally.add(frames_dropped=1)
 
-    def hang(self) -> None:
-        """A call has taken longer than any may."""
-        self._fail(self.reading, "hang")
+    def hang(self, breaker: Breaker) -> None:
+        """A call of this breaker's has taken longer than any may."""
+        self._fail(breaker, "hang")
 
     def stats(self) -> ShelfStats:
         """As of now."""
@@ -124,6 +139,21 @@ class Shelf:
         self._forget(name for row in rows[found:] for name in row)
         return found
 
+    def holds(self, tenant: str, names: Sequence[BlockName]) -> list[bool] | None:
+        """Of each name whether a frame lies under it, every one asked for. None: the tier does not
+        tell."""
+        began = self._clock()
+        try:
+            form = self._formats.of(tenant)
+            held = self.tier.holds([form.name(name) for name in names], self.timeout_s)
+            assert len(held) == len(names)
+        except Exception as error:
+            self._fail(self.reading, error, _QUESTIONS)
+            return None
+        self.rates.note_round_trip(self._clock() - began)
+        self._succeed(self.reading, _QUESTIONS)
+        return held
+
     def load(
         self, tenant: str, rows: Sequence[Row], arrive: Callable[[Payloads], bool]
     ) -> str | None:
@@ -147,7 +177,8 @@ class Shelf:
                     row = []
         except FrameError as error:
             self._discard(tenant, name)
-            self._tally.reject(str(error.reason))
+            if self._tally.reject(str(error.reason)) == 1:
+                logger.warning("the tier %s has frames that are bad: %s", self.told, error.reason)
             return str(error.reason)
         except Exception as error:
             return self._fail(self.reading, error)
@@ -185,27 +216,51 @@ class Shelf:
         self._tally.add(frames_stored=len(frames), bytes_stored=size)
         self._remember([name for name, _ in blocks])
 
+    def remove(self, tenant: str, names: Sequence[BlockName]) -> None:
+        """Forget what lies under names that are to stand for something else."""
+        self._forget(names)
+        self._try(self.writing, lambda: self.tier.remove(self._own(tenant, names), self.timeout_s))
+
     def probe(self) -> bool:
         """Store, load and remove a frame of its own; breakers and rates learn from it. False: it
         cannot be read."""
-        name, form = BlockName(os.urandom(32), 0), self._formats.of(_PROBE_TENANT)
-        own, frame = form.name(name), form.encode(name, os.urandom(form.payload_bytes))
-        stored = [(own, frame)]
         try:
-            self._time_round_trip(own)
+            fresh = self._fresh_frame()
+            if self._left and not self._time_round_trip(self._left[0]):
+                self._left = None
+            elif not self._left:
+                self._time_round_trip(fresh[0])
         except Exception as error:
             self._fail(self.reading, error, _QUESTIONS)
             return False
-        if not self._try(self.writing, lambda: self.tier.store(stored, self.timeout_s)):
+        # One that could not be removed is read in place of another that could not be either. But
+        # whether a tier takes frames again, one that is there does not tell.
+        is_left = self._left is not None and self.writing.is_closed
+        own, frame = self._left if self._left and is_left else fresh
+        if not is_left and not self._try(
+            self.writing, lambda: self.tier.store([fresh], self.timeout_s)
+        ):
             return self._try(self.reading, lambda: self._read(self._seen or own))
         if not self._try(self.reading, lambda: self._time_load(own, frame)):
             return False
-        self._try(self.writing, lambda: self.tier.remove([own], self.timeout_s))
+        self._take_back(own, frame, is_left)
         with suppress(Exception):
             self._usage = self.tier.usage()
         return True
 
+    def close(self) -> None:
+        """Give the tier up."""
+        try:
+            self.tier.close()
+        except Exception:
+            logger.exception("the tier %s could not be closed", self.told)
+
     # ---- inside ------------------------------------------------------------------------------
+
+    def _own(self, tenant: str, names: Sequence[BlockName]) -> list[str]:
+        """As its tier calls them. Raises whatever the tenant's form does."""
+        form = self._formats.of(tenant)
+        return [form.name(name) for name in names]
 
     def _labelled(
         self, frames: Sequence[tuple[str, FrameBytes]]
@@ -222,23 +277,35 @@ class Shelf:
 
     def _hold(self, tenant: str, rows: Sequence[Row]) -> Sequence[bool]:
         """Of each row whether all of its frames are there; of none, where the tier fails."""
-        began, width = self._clock(), len(rows[0])
-        try:
-            form = self._formats.of(tenant)
-            names = [form.name(name) for row in rows for name in row]
-            held = self.tier.holds(names, self.timeout_s)
-            assert len(held) == len(names)
-        except Exception as error:
-            self._fail(self.reading, error, _QUESTIONS)
+        width = len(rows[0])
+        held = self.holds(tenant, [name for row in rows for name in row])
+        if held is None:
             return [False] * len(rows)
-        self.rates.note_round_trip(self._clock() - began)
-        self._succeed(self.reading, _QUESTIONS)
         return [all(held[start : start + width]) for start in range(0, len(held), width)]
 
-    def _time_round_trip(self, own: str) -> None:
+    def _fresh_frame(self) -> tuple[str, bytes]:
+        """Of nobody's block. Raises whatever its form does."""
+        name, form = BlockName(os.urandom(32), 0), self._formats.of(_PROBE_TENANT)
+        return form.name(name), form.encode(name, os.urandom(form.payload_bytes))
+
+    def _take_back(self, own: str, frame: bytes, is_left: bool) -> None:
+        """Remove a probe's frame. One that a tier has refused to remove before is tried in silence:
+        it says nothing of what else the tier takes."""
+        names = [own] if self._left is None else list({own, self._left[0]})
+        if is_left:
+            with suppress(Exception):
+                self.tier.remove(names, self.timeout_s)
+                self._left = None
+            return
+        is_gone = self._try(self.writing, lambda: self.tier.remove(names, self.timeout_s))
+        self._left = None if is_gone else (own, frame)
+
+    def _time_round_trip(self, own: str) -> bool:
+        """Whether something lies there. Raises TierError."""
         began = self._clock()
-        self.tier.holds([own], self.timeout_s)
+        [is_there] = self.tier.holds([own], self.timeout_s)
         self.rates.note_round_trip(self._clock() - began)
+        return is_there
 
     def _read(self, own: str) -> None:
         """Load what may lie there: a tier that answers questions need not give frames. Raises

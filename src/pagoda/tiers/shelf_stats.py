@@ -64,9 +64,11 @@ class Tally:
             for name, number in numbers.items():
                 setattr(self._counts, name, getattr(self._counts, name) + number)
 
-    def reject(self, reason: str) -> None:
+    def reject(self, reason: str) -> int:
+        """Returns how many there are for this reason by now."""
         with self._lock:
             self._counts.rejected[reason] += 1
+            return self._counts.rejected[reason]
 
     def fail(self, reason: str) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from pagoda.tiers.shelf import Shelf
 from pagoda.tiers.tier import FrameBytes
 from pagoda.tiers.workers import Workers
 
+logger = logging.getLogger("pagoda")
+
 _BATCH_BYTES = 16 * 2**20
 """Given to a tier in one call, at most, but for a single block."""
 
 
 class Room:
-    """How many bytes may wait in all queues together. For several threads."""
+    """How many bytes may wait in a queue. For several threads."""
 
     def __init__(self, num_bytes: int) -> None:
         self.num_free = self.num_bytes = num_bytes
@@ -52,22 +55,37 @@ class StoreQueue:
     """Hands blocks to a shelf, many at once, in the order in which they came."""
 
     def __init__(self, shelf: Shelf, workers: Workers, room: Room) -> None:
+        """`room`: of this queue alone, so that a shelf which hangs takes none of another's."""
+        self.room = room
         self._shelf = shelf
         self._workers = workers
-        self._room = room
         self._lock = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._given: set[BlockName] = set()
         """Waiting, or on their way."""
         self._is_storing = False
+        self._was_stuck = False
+
+    @property
+    def takes(self) -> bool:
+        """The shelf can be given blocks: it is well, and its threads come back."""
+        return self._shelf.takes_stores and not self._is_stuck()
 
     def wants(self, name: BlockName, *, reused: bool) -> bool:
         """The shelf would store this block, and is not being given it."""
-        return name not in self._given and self._shelf.wants(name, reused=reused)
+        if name in self._given or not self._shelf.wants(name, reused=reused):
+            return False
+        is_stuck = self._is_stuck()
+        if is_stuck and not self._was_stuck:
+            self._shelf.hang(self._shelf.writing)
+            told = self._shelf.told
+            logger.warning("the tier %s is not given blocks: one that it was given hangs", told)
+        self._was_stuck = is_stuck
+        return not is_stuck
 
     def put(self, tenant: str, name: BlockName, payload: FrameBytes) -> bool:
         """False: dropped, there is no room."""
-        if not self._room.take(len(payload)):
+        if not self.room.take(len(payload)):
             self._shelf.drop()
             return False
         with self._lock:
@@ -78,6 +96,11 @@ class StoreQueue:
             self._is_storing = True
         self._workers.submit(self._store)
         return True
+
+    def _is_stuck(self) -> bool:
+        """All threads hang in the tier: whatever were put here would wait behind them."""
+        num_overdue = self._workers.num_overdue(self._shelf.hangs_after_s)
+        return num_overdue >= self._workers.num_threads
 
     def _store(self) -> None:
         batch = self._next_batch()
@@ -104,4 +127,4 @@ class StoreQueue:
             self._is_storing = bool(self._waiting)
         if self._is_storing:
             self._workers.submit(self._store)
-        self._room.give_back(sum(len(each.payload) for each in batch))
+        self.room.give_back(sum(len(each.payload) for each in batch))

@@ -19,13 +19,13 @@ from enum import StrEnum
 
 from pagoda.byte_size import parse_byte_size
 from pagoda.errors import InvalidOptionError
+from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.duration import parse_duration
 from pagoda.tiers.tier import Tier
 
 FIELD = "kv_tier"
 _LONGEST = 4096
 _OPTION = re.compile(r",(?=[a-z_]+=)")
-_CREDENTIALS = re.compile(r"(?<=://).*@")
 
 
 class StorePolicy(StrEnum):
@@ -57,7 +57,7 @@ class TierOption:
 
     def __str__(self) -> str:
         """As people may see it."""
-        return without_secrets(self.address) or self.kind
+        return without_credentials(self.address) or self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,6 @@ class TierKind:
     compression: str = "none"
 
 
-def without_secrets(text: str) -> str:
-    """An option or a URL as people may see it."""
-    return _CREDENTIALS.sub("…@", text)
-
-
 def parse_tier_option(
     text: str, kinds: Mapping[str, TierKind], *, beside: bool = False
 ) -> TierOption:
@@ -95,7 +90,7 @@ def parse_tier_option(
     """
     if len(text) > _LONGEST:
         raise InvalidOptionError(FIELD, f"{len(text):,} characters", f"at most {_LONGEST:,}")
-    shown = without_secrets(text)
+    shown = without_credentials(text)
     kind, rest = _kind_of(text, shown, kinds)
     first, *others = _OPTION.split(rest)
     if not kind.schemes and re.match(r"[a-z_]+=", first):  # it has no address

@@ -87,4 +87,4 @@ class WorkerThreads:
             try:
                 task()
             except BaseException:  # a library's panic may be no `Exception`
-                logger.exception("a task of a tier failed")
+                logger.exception("a task of %s failed", self._name)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.latent import PACKED_FP8, LatentLayerSpec
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
@@ -21,7 +21,7 @@ from pagoda.cache.layers import (
 from pagoda.cache.state import StateLayerSpec
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.groups import kinds_of, stages_of
-from pagoda.planning.pool import LATENT_BLOCK_SIZE, MAMBA_CACHE_MODES, PACKED_FP8, PoolOptions
+from pagoda.planning.pool import LATENT_BLOCK_SIZE, MAMBA_CACHE_MODES, PoolOptions
 from pagoda.planning.releases import Release, releases_told
 from pagoda.validation.observed import Observation
 

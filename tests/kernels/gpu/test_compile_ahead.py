@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+import pagoda
+from kept_answers import KeptAnswers, content_of, versions
+
 KIB = 1024
 SHARED_BYTES = {"80": 99 * KIB, "90": 227 * KIB, "gfx942": 64 * KIB}
 """What one program can have. Chips of compute capability 8.6 and 8.9 run code for 8.0 as well, and
@@ -54,13 +57,20 @@ def compiled(pytestconfig: pytest.Config) -> dict[str, Figures]:
     """Figures of all kernels by chip, in a fresh process for each vendor, at the same time.
 
     What was compiled is kept beside pytest's other notes. Triton finds it by a kernel's source and
-    all that a compiler is told, so that one that has changed is compiled anew.
+    all that a compiler is told, so that one that has changed is compiled anew. Finding all of it
+    takes seconds as well: as long as no file of Pagoda's changes, figures are kept too.
     """
     assert pytestconfig.cache is not None
     folder = pytestconfig.cache.mkdir("triton")
-    with ThreadPoolExecutor(2) as pool:
-        vendors = pool.map(partial(compile_for, folder=folder), VENDORS)
-        figures = [each for vendor in vendors for each in vendor]
+
+    def compile_all() -> Figures:
+        with ThreadPoolExecutor(2) as pool:
+            vendors = pool.map(partial(compile_for, folder=folder), VENDORS)
+            return [each for vendor in vendors for each in vendor]
+
+    here = Path(__file__).parent
+    rests_on = (content_of(Path(pagoda.__file__).parent, here), versions("triton", "torch"))
+    figures = KeptAnswers(pytestconfig).get("compile_ahead", rests_on, compile_all)
     return {chip: [each for each in figures if each["chip"] == chip] for chip in SHARED_BYTES}
 
 

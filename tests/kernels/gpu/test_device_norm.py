@@ -13,8 +13,9 @@ from pagoda.kernels.gpu.norm import RowNorm, add_and_norm, norm_rows
 
 WIDTHS = st.one_of(st.integers(1, 70), st.sampled_from((128, 576, 896, 1000, 2049)))
 NORMS = st.builds(
-    RowNorm, st.sampled_from((1e-5, 0.25)), st.booleans(), st.sampled_from((0.0, 1.0))
-)
+    RowNorm, st.sampled_from((1e-5, 0.25)), st.booleans(), st.sampled_from((0.0, 1.0)),
+    st.booleans(),
+)  # fmt: skip
 RMS = RowNorm(1e-6)
 
 
@@ -22,7 +23,9 @@ def truth(x: Array, weight: torch.Tensor | None, norm: RowNorm) -> Array:
     if weight is None:
         return x
     of_rows = reference.layer_norm if norm.is_centred else reference.rms_norm
-    return of_rows(x, wide(weight) + norm.weight_offset, norm.eps)
+    weights, biases = wide(weight)[: x.shape[1]], wide(weight)[x.shape[1] :]
+    normed = of_rows(x, weights + norm.weight_offset, norm.eps)
+    return normed + biases if norm.is_shifted else normed
 
 
 @given(
@@ -35,7 +38,8 @@ def test_rows_are_those_of_the_reference(
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(seed)
     stream = random_tensor(rng, (num_rows, width), torch.float32, 3.0)
-    weight = random_tensor(rng, (width,), weight_dtype) if has_weight else None
+    size = ((1 + norm.is_shifted) * width,)
+    weight = random_tensor(rng, size, weight_dtype) if has_weight else None
     before = stream.clone()
     out = torch.full((num_rows, width), torch.nan, dtype=dtype, device=DEVICE)
     norm_rows(out, stream, weight, norm)
@@ -61,7 +65,8 @@ def test_what_is_added_is_normed_and_scaled(
     rng = np.random.default_rng(seed)
     stream = random_tensor(rng, (num_rows, width), torch.float32, 3.0)
     delta = random_tensor(rng, (num_rows, width), dtype, 2.0)
-    weight, own_weight = (random_tensor(rng, (width,), dtype) for _ in range(2))
+    size = ((1 + norm.is_shifted) * width,)
+    weight, own_weight = (random_tensor(rng, size, dtype) for _ in range(2))
     delta_weight = own_weight if has_delta_weight else None
     out = torch.full((num_rows, width), torch.nan, dtype=dtype, device=DEVICE) if has_out else None
     expected = wide(stream) + scale * truth(wide(delta), delta_weight, norm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,16 +10,21 @@ import torch
 
 from pagoda.kernels.cpu.fingerprint import fingerprint_of
 
-_ROOMS = ("kernels", "execution", "codecs")
-"""Where it is computed. Which of their files matter on a device nobody has to know."""
+_ROOMS = ("models", "execution", "kernels", "codecs", "storage")
+"""Where weights become what is computed with, where it is computed, and where its bytes are laid
+out. Which of their files matter on a device nobody has to know."""
 
 
 def cpu_numerics() -> str:
-    """The code, what it is compiled by, and the instructions that it uses."""
+    """The code, what it is compiled by, and the CPU that it is compiled for.
+
+    Sums that may be taken in any order are taken as suits a CPU of that name: two that have the
+    same instructions may differ in the last bit.
+    """
     from pagoda.kernels.cpu.vector import UNIT
 
     compilers = f"numba {version('numba')}, llvmlite {version('llvmlite')}"
-    return f"cpu, code {_code()}, {compilers}, torch {torch.__version__}, {UNIT}"
+    return f"cpu, code {_code()}, {compilers}, torch {torch.__version__}, {UNIT}, {_targets()}"
 
 
 def gpu_numerics(device: torch.device) -> str:
@@ -27,6 +33,23 @@ def gpu_numerics(device: torch.device) -> str:
     compilers = f"triton {version('triton')}, torch {torch.__version__}"
     name = f"{told.name} {told.major}.{told.minor}, {told.multi_processor_count} processors"
     return f"gpu, code {_code()}, {compilers}, {name}"
+
+
+def _targets() -> str:
+    """This CPU, and the one that Numba was told to compile for, if it was."""
+    import llvmlite.binding as llvm
+    from numba.core import config
+
+    features = (name for name, present in llvm.get_host_cpu_features().items() if present)
+    told = f"{llvm.get_host_cpu_name()} {_short_digest(','.join(sorted(features)))}"
+    name, chosen = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
+    if name is None and chosen is None:
+        return told
+    return f"{told}, compiled for {name} {_short_digest(chosen or '')}"
+
+
+def _short_digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _code() -> str:

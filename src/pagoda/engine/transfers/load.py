@@ -7,6 +7,7 @@ done        nothing is held; the rest is computed
 
 from __future__ import annotations
 
+from pagoda.cache import BlockTable
 from pagoda.cache.miss import Gated
 from pagoda.engine.transfers.incoming import IncomingPrefix
 from pagoda.tiers.load import Load
@@ -17,9 +18,16 @@ class PrefixFromTiers:
     """See `pagoda.scheduling.prefix_load.PrefixLoad`. The engine's thread alone calls it."""
 
     def __init__(
-        self, prefix: IncomingPrefix, look_up: LookUp, began: float, allowance_s: float
+        self,
+        prefix: IncomingPrefix,
+        look_up: LookUp,
+        began: float,
+        *,
+        answer_s: float,
+        allowance_s: float,
     ) -> None:
-        """`prefix` has been claimed. `allowance_s`: what look-up and load may take together."""
+        """`prefix` has been claimed. `answer_s`: what the look-up may take. `allowance_s`: what
+        look-up and load may take together."""
         self.prefix: IncomingPrefix | None = prefix
         """None: it is done."""
         self.look_up = look_up
@@ -27,13 +35,17 @@ class PrefixFromTiers:
         """None: it has not begun."""
         self.gated: Gated | None = None
         """What was found and not loaded, because computing it is quicker."""
-        self.deadline = began + allowance_s
+        self.deadline = began + min(answer_s, allowance_s)
         """Of the look-up, and once the load has begun, of the load."""
         self._allowance_s = allowance_s
 
     @property
     def is_done(self) -> bool:
         return self.prefix is None
+
+    @property
+    def table(self) -> BlockTable | None:
+        return None if self.prefix is None else self.prefix.table
 
     def begin(self, load: Load, now: float) -> None:
         """The look-up was answered, and the load begins. What came between, while the engine was in

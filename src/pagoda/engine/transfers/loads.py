@@ -10,6 +10,7 @@ together is what computing would take, so the first token comes at worst after t
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,11 +27,15 @@ from pagoda.tiers.gate import leading_worth_loading
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.segment import Segment, behind, leading
 
+logger = logging.getLogger("pagoda")
+
 TURN_BYTES = 32 * 2**20
 """Brought into the cache in one turn, at most, but for a single row."""
 _LEAST_DEADLINE_S = 0.02
 _LATE, _NO_ROOM, _GATED, _NOT_FOUND = "late", "no_room", "gated", "not_found"
-_WHOLE, _ABANDONED = "whole", "abandoned"
+_WHOLE, _ABANDONED, _FAILED = "whole", "abandoned", "failed"
+_ROUND_TRIPS = 8
+"""That an answer may take."""
 
 OpenTable = Callable[[Request], BlockTable]
 Gate = Callable[[Sequence[Segment], float | None], int]
@@ -67,6 +72,8 @@ class TierLoads:
         self._clock = clock
         self._loads: dict[PrefixFromTiers, Request] = {}
         """Those under way, the oldest first, and for whom."""
+        self._has_failed = False
+        """Blocks could not be brought in: none are tried any more."""
         self.endings: Counter[str] = Counter()
         """How look-ups and loads ended."""
         self.num_tokens_asked = 0
@@ -79,7 +86,8 @@ class TierLoads:
         size = self._cache.block_size
         num_blocks = len(sequence.token_ids) // size
         num_missing = num_blocks - len(match.block_ids) // sequence.table.num_groups
-        if num_missing <= 0 or not match.is_read or not self._cache.enable_prefix_caching:
+        is_asked = match.is_read and self._cache.enable_prefix_caching and not self._has_failed
+        if num_missing <= 0 or not is_asked:
             return NOTHING_TO_LOAD
         compute_s = self._prefill_rate.seconds(num_missing * size)
         # An answer, and then the first block: each comes after a round trip at best.
@@ -91,13 +99,21 @@ class TierLoads:
             return NOTHING_TO_LOAD
         self.num_tokens_asked += num_missing * size
         look_up = self._mover.look_up(prefix.tenant, prefix.rows(), patience_s)
-        load = PrefixFromTiers(prefix, look_up, self._clock(), self._allowance_s(compute_s))
+        load = PrefixFromTiers(
+            prefix,
+            look_up,
+            self._clock(),
+            answer_s=self._answer_s(patience_s),
+            allowance_s=self._allowance_s(compute_s),
+        )
         self._loads[load] = sequence.request
         return load
 
     def make_room(self, table: BlockTable) -> bool:
         for load in reversed(self._loads):
-            if load.prefix is not None and self._cache.helps(table, load.prefix.tenant):
+            prefix = load.prefix
+            holds_some = prefix is not None and prefix.num_blocks > 0
+            if prefix is not None and holds_some and self._cache.helps(table, prefix.tenant):
                 self._end(load, _NO_ROOM)
                 return True
         return False
@@ -108,6 +124,11 @@ class TierLoads:
         self._loads = {}
 
     # ---- what the engine asks ----------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """End all that are under way."""
+        for load in list(self._loads):
+            self._end(load, _ABANDONED)
 
     @property
     def num_under_way(self) -> int:
@@ -135,6 +156,13 @@ class TierLoads:
         if compute_s is None:
             return self._mover.timeout_s
         return min(max(compute_s, _LEAST_DEADLINE_S), self._mover.timeout_s)
+
+    def _answer_s(self, patience_s: float) -> float:
+        """What a look-up may take, during which others wait for blocks that may be nowhere."""
+        round_trip_s = self._mover.round_trip_s(patience_s)
+        if round_trip_s is None:
+            return self._mover.timeout_s
+        return max(_LEAST_DEADLINE_S, _ROUND_TRIPS * round_trip_s)
 
     def _hear(self, load: PrefixFromTiers) -> None:
         """Load what was found, if the tiers have answered."""
@@ -176,7 +204,13 @@ class TierLoads:
         assert prefix is not None
         assert source is not None
         rows = source.take(most)
-        num_put = prefix.put(rows)
+        try:
+            num_put = prefix.put(rows)
+        except Exception:  # nothing of it is published
+            logger.exception("blocks could not be brought in from the tiers; no more are loaded")
+            self._has_failed = True
+            self._end(load, _FAILED)
+            return len(rows)
         self.num_tokens_loaded += num_put * self._cache.block_size
         if num_put < len(rows):
             self._end(load, _NO_ROOM)

@@ -33,6 +33,10 @@ class Transfers(Protocol):
         that it waits a moment for what is to come, if anything is."""
         ...
 
+    def abandon_loads(self) -> None:
+        """What is on its way is not wanted any more."""
+        ...
+
     @property
     def has_stores(self) -> bool:
         """`hand_out` has more to do, and can."""
@@ -57,6 +61,9 @@ class NoTransfers:
 
     def hand_out(self, *, is_idle: bool) -> None:
         """To nobody."""
+
+    def abandon_loads(self) -> None:
+        """Nothing is."""
 
     def stats(self) -> TransferStats:
         return TransferStats()
@@ -89,6 +96,9 @@ class TierTransfers:
             except Exception:  # nothing has changed but what is stored
                 logger.exception("blocks could not be copied for the tiers; no more are stored")
                 self._has_failed = True
+
+    def abandon_loads(self) -> None:
+        self.loads.abandon()
 
     @property
     def has_stores(self) -> bool:

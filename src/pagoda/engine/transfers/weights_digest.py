@@ -1,7 +1,8 @@
 """Which weights a model has, by what its files hold.
 
 Reading gigabytes takes a while, so what was found is kept for files that have not changed since, by
-their path, size, time and inode:
+their path, size, times, inode and device. The time of the last change of any kind is one of them,
+since the other can be set back:
 
     ~/.cache/pagoda/weights/DIGEST-OF-THE-LIST      or under XDG_CACHE_HOME
 """
@@ -60,7 +61,8 @@ def _kept_at(paths: list[Path]) -> Path | None:
     listed = []
     for path in paths:
         told = path.stat()
-        listed.append([str(path.resolve()), told.st_size, told.st_mtime_ns, told.st_ino])
+        times, place = (told.st_mtime_ns, told.st_ctime_ns), (told.st_ino, told.st_dev)
+        listed.append([str(path.resolve()), told.st_size, *times, *place])
     return folder / sha256(json.dumps(listed).encode()).hexdigest()
 
 

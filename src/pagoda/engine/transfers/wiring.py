@@ -29,6 +29,11 @@ class TierWiring:
         self._notes = StoreNotes(takes_new=self._mover.stores_all, num_groups=num_groups)
 
     @property
+    def shelves(self) -> tuple[Shelf, ...]:
+        """The nearest first."""
+        return self._mover.shelves
+
+    @property
     def watchers(self) -> tuple[CacheWatcher, ...]:
         """Of the cache that is to be made."""
         return (self._notes,)

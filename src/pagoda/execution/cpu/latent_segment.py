@@ -26,7 +26,7 @@ from pagoda.kernels.cpu.latent_decoder import (
     run_latent_layers,
 )
 from pagoda.kernels.cpu.latent_rows import LatentShape
-from pagoda.kernels.cpu.multiply import ProductRoutines, product_routines
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.page_layout import PageLayout
 from pagoda.models.decoder import LatentAttentionSpec, NormSpec
@@ -113,6 +113,9 @@ def latent_segment(
     storage = layers[0].storage
     is_paired = dtype == torch.bfloat16
     form = page_form(storage, is_paired=is_paired)
+    if form.latent is not None:
+        group_bytes = form.latent.whole.head_size * _FLOAT.itemsize
+        assert 2 * group_bytes <= MEMORY_BYTES, "what a codec works with has to fit"
     kept = Addresses()
     shape = latent_shape(attention)
     return LatentSegment(
@@ -123,8 +126,10 @@ def latent_segment(
         latent_shape=shape,
         widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(is_paired, norm.is_centred, layers[0].spec.mlp.activation.value),
-        latent_routines=latent_routines(is_paired, form.paired),
+        routines=routines(
+            is_paired, norm.is_centred, layers[0].spec.mlp.activation.value, norm.is_shifted
+        ),
+        latent_routines=latent_routines(is_paired, form),
         panels=product_routines(is_paired),
         heads=head_routines(form),
         rows=row_routines(form, is_paired),

@@ -20,10 +20,12 @@ def page_form(layer: CPULayer, *, is_paired: bool) -> PageForm:
     is_paired: the model's weights and activations are bfloat16.
     """
     codec, size, block_size = layer.codec, layer.head_size, layer.block_size
-    if codec is None:
+    if codec is None and layer.latent is None:
         paired = layer.array.dtype == np.uint16
         return PageForm(paired, size, block_size, value_dim=layer.value_size)
     paired = is_paired and UNIT.pairs and block_size % 2 == 0
+    if codec is None:
+        return PageForm(paired, size, block_size, value_dim=layer.value_size, latent=layer.latent)
     return PageForm(paired, size, block_size, codec.key.code(size), codec.value.code(size))
 
 
@@ -36,7 +38,7 @@ def coded_form(layer: CPULayer) -> tuple[object, ...]:
     """What kernels are compiled for: layers where it is equal have the same code."""
     codec, size = layer.codec, layer.head_size
     if codec is None:
-        return ()
+        return () if layer.latent is None else (layer.latent,)
     return codec.key.code(size), codec.value.code(size), *fits(codec)
 
 

@@ -131,7 +131,9 @@ def _segment(
         shape=shape,
         widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(is_paired, norm.is_centred, layers[0].spec.mlp.activation.value),
+        routines=routines(
+            is_paired, norm.is_centred, layers[0].spec.mlp.activation.value, norm.is_shifted
+        ),
         panels=product_routines(is_paired),
         write=write_routines(form, *fits(storage.codec)),
         heads=head_routines(form),

@@ -99,7 +99,7 @@ class Decoder:
         self._spec = spec
         self._weights = weights
         norm = spec.norm
-        self._norm = RowNorm(norm.eps, norm.is_centred, norm.weight_offset)
+        self._norm = RowNorm(norm.eps, norm.is_centred, norm.weight_offset, norm.is_shifted)
         device, made_for = weights.embedding.device, spec.max_position_embeddings
         ropes = {
             rope: _on_device(RotaryTables.of(rope, max_model_len, made_for), device)

@@ -31,6 +31,7 @@ from pagoda.kernels.cpu.attention_products import (
     Heads,
     Span,
     gather_scales,
+    plain_latents,
     score_split,
     weigh_split,
 )
@@ -199,8 +200,11 @@ def _attend_span(
         return
     in_blocks = -(-(end - origin) // shape.block_size) * shape.block_size
     used = -(-in_blocks // WIDTH) * WIDTH
-    score_split(scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines)
-    gather_scales(scratch, layer.blocks, layer.pages, table, span, heads, used, shape, routines)
+    blocks, pages, table = plain_latents(
+        scratch, layer.blocks, layer.pages, table, span, shape, routines
+    )
+    score_split(scratch, head_rows, blocks, pages, table, span, heads, shape, routines)
+    gather_scales(scratch, blocks, pages, table, span, heads, used, shape, routines)
     call(
         row_routines.soften,
         (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
@@ -208,10 +212,7 @@ def _attend_span(
          layer.logit_cap, scratch.added_highest, scratch.added_mass, scratch.scales,
          scratch.query_sums, scratch.offsets),
     )  # fmt: skip
-    weigh_split(
-        scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines,
-        following,
-    )  # fmt: skip
+    weigh_split(scratch, head_rows, blocks, pages, table, span, heads, shape, routines, following)
 
 
 @njit(error_model="numpy")

@@ -2,7 +2,8 @@
 
 Few rows decode codes on the way, again for each tile of rows. For many rows codes are decoded once,
 to plain numbers. Both sum the same numbers in the same order, so no bit depends on which it was.
-Values that are a part of keys are always turned into values first.
+Values that are a part of keys are always turned into values first. Coded latents become plain ones
+before either product, which then is as ever.
 """
 
 from __future__ import annotations
@@ -26,6 +27,31 @@ Span = tuple[int, int, int]
 
 Heads = tuple[int, int]
 """The first KV head to work on, and the end of those."""
+
+
+@njit(error_model="numpy")
+def plain_latents(
+    scratch: Scratch, blocks: int, pages: LayerPages, table: int, span: Span, shape: HeadShape,
+    routines: HeadRoutines,
+) -> tuple[int, LayerPages, int]:  # fmt: skip
+    """Blocks, how they are laid out and the table of them, in which products read a span.
+
+    Where latents are codes, those are blocks in the thread's memory, decoded for all heads and
+    rows that meet the span; else it is what was given.
+    """
+    if routines.unpack_latents == 0:
+        return blocks, pages, table
+    _, begin, end = span
+    first, last = begin // shape.block_size, (end + shape.block_size - 1) // shape.block_size
+    call(
+        routines.unpack_latents,
+        (scratch.latents, blocks, pages.layout.block_bytes, table, first, last),
+    )
+    numbers = _number(scratch.latents, last - first, shape)
+    size = shape.head_dim * shape.block_size * pages.item_size
+    layout = PageLayout(size, size, 0, size, size, 0, size, 0)
+    plain = LayerPages(layout, pages.item_size, pages.codes)
+    return scratch.latents, plain, numbers - first * 4
 
 
 @njit(error_model="numpy")
@@ -181,8 +207,14 @@ def _unpack(
     Returns the table of the blocks that they have become: 0, 1, 2 …
     """
     call(routine, (scratch.unpacked, codes, stride, table, first, last, levels))
-    numbers = scratch.unpacked + split_tokens(shape.block_size) * shape.head_dim * 4
-    for number in range(last - first):
+    return _number(scratch.unpacked, last - first, shape)
+
+
+@njit(error_model="numpy")
+def _number(unpacked: int, count: int, shape: HeadShape) -> int:
+    """Write the table 0, 1, 2 … of so many blocks behind them; returns where."""
+    numbers = unpacked + split_tokens(shape.block_size) * shape.head_dim * 4
+    for number in range(count):
         put_integer(numbers, number, number)
     return numbers
 

@@ -33,6 +33,8 @@ class Scratch(NamedTuple):
     unpacked: int
     """K, or V, of a head and split as plain numbers, as products take them, and after them the
     numbers of their blocks"""
+    latents: int
+    """Coded latents of a split as plain numbers, and after them the numbers of their blocks"""
     width: int
     """Columns of scores and weights; no address."""
     end: int
@@ -62,11 +64,15 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     unpacked = scales
     if routines.gather_scales != 0:
         unpacked += shape.num_kv_heads * SCALE_ROWS * width * 4
-    end = unpacked
+    numbers = tokens * (shape.head_dim + 1) * 4
+    numbers += -numbers % LINE_BYTES
+    latents = unpacked
     if routines.unpack_values != 0:
-        end += tokens * (shape.head_dim + 1) * 4
-        end += -end % LINE_BYTES
+        latents += numbers
+    end = latents
+    if routines.unpack_latents != 0:
+        end += numbers
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
-        query_sums, query_sums + line, scales, unpacked, width, end,
+        query_sums, query_sums + line, scales, unpacked, latents, width, end,
     )  # fmt: skip

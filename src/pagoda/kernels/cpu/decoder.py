@@ -149,15 +149,17 @@ class Routines(NamedTuple):
 
 
 @cache
-def routines(paired_weights: bool, is_centred: bool, activation: str) -> Routines:
+def routines(
+    paired_weights: bool, is_centred: bool, activation: str, is_shifted: bool = False
+) -> Routines:
     """For weights in bfloat16, which come in pairs, or float32.
 
-    is_centred: norms take the mean off; activation: of gates.
+    is_centred: norms take the mean off; activation: of gates; is_shifted: norms have biases.
     """
     return Routines(
         embed_routine(paired_weights).address,
-        norm_routine(paired_weights, is_centred).address,
-        norm_routine(False, is_centred).address,
+        norm_routine(paired_weights, is_centred, is_shifted).address,
+        norm_routine(False, is_centred, is_shifted).address,
         rotate_routine().address,
         sum_routine(adds=False).address,
         sum_routine(adds=True).address,

@@ -38,12 +38,15 @@ from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.latent_rows import (
     LatentRows,
     LatentShape,
+    LatentWrite,
     latent_routine,
+    latent_write,
     write_latents,
 )
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
 from pagoda.kernels.cpu.norm import norm_routine, norm_rows
 from pagoda.kernels.cpu.number import integer_at, integers_at
+from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import NO_CODES, LayerPages
 from pagoda.kernels.cpu.sums import sum_routine
@@ -92,15 +95,21 @@ class LatentRoutines(NamedTuple):
     """Of queries' latents."""
     keep: int
     """Puts sums as the weights' dtype."""
+    encode: int
+    """As `LatentWrite`'s, and the next two"""
+    encode_last: int
+    group_size: int
 
 
 @cache
-def latent_routines(paired_weights: bool, paired_cache: bool) -> LatentRoutines:
-    """For weights, and for a cache, of bfloat16, which come in pairs, or float32."""
+def latent_routines(paired_weights: bool, form: PageForm) -> LatentRoutines:
+    """For weights of bfloat16, which come in pairs, or float32, and for a cache."""
+    paired_cache = form.paired or form.latent is not None  # whose shared keys are bfloat16
     return LatentRoutines(
         latent_routine(paired_weights, paired_cache).address,
         norm_routine(paired_weights, False).address,
         sum_routine(adds=False, paired=paired_weights).address,
+        *latent_write(form.latent),
     )
 
 
@@ -183,9 +192,12 @@ def _run_layer(
     )  # fmt: skip
     made = LatentRows(step.qkv, latent_step.down, latent_step.plain, latent_step.queries)
     write_latents(
-        phase + 5 * PHASE_BYTES, step.num_threads, latent_routines.row, made, rows, shape, size,
-        layer.blocks, layout.block_bytes, head_shape.block_size, tiling.slot_mapping,
-        tiling.positions, layer.cosines, layer.sines, layer.k_norm, own.eps,
+        phase + 5 * PHASE_BYTES, step.num_threads, latent_routines.row,
+        LatentWrite(
+            latent_routines.encode, latent_routines.encode_last, latent_routines.group_size
+        ),
+        made, rows, shape, size, layer.blocks, layout, head_shape.block_size, tiling.slot_mapping,
+        tiling.positions, layer.cosines, layer.sines, layer.k_norm, own.eps, memory,
     )  # fmt: skip
     multiply_heads(
         phase + 6 * PHASE_BYTES, panels, memory,

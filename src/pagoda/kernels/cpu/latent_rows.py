@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
+from pagoda.kernels.cpu.encode import encode_routine
 from pagoda.kernels.cpu.norm import norm_factor
 from pagoda.kernels.cpu.number import integer_at, number_at, put_number
 from pagoda.kernels.cpu.rotary import MOST_ROWS, rotate_halves
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
+from pagoda.kernels.latent_code import LatentCode
+from pagoda.kernels.page_layout import PageLayout
 
 
 class LatentShape(NamedTuple):
@@ -39,20 +42,42 @@ class LatentRows(NamedTuple):
     """[rows, num_heads * (rank + rope_dim)] float32: what meets the cache"""
 
 
+class LatentWrite(NamedTuple):
+    """Addresses of what a row's latent is made codes by; 0: it stays plain numbers."""
+
+    encode: int
+    """`encode`, for a group"""
+    encode_last: int
+    """For the last group, which may be smaller"""
+    group_size: int
+    """Numbers of a group; no address."""
+
+
+@cache
+def latent_write(code: LatentCode | None) -> LatentWrite:
+    """For latents in codes, or as plain numbers."""
+    if code is None:
+        return LatentWrite(0, 0, 0)
+    whole, last = (encode_routine(group.text, "").address for group in (code.whole, code.last))
+    return LatentWrite(whole, last, code.group_size)
+
+
 @cache
 def latent_routine(paired_weights: bool, paired_cache: bool) -> Any:
-    """For weights, and for a cache, of bfloat16, which come in pairs, or float32."""
+    """For weights, and plain numbers of a cache: of bfloat16, which come in pairs, or float32."""
     group = 1 + paired_cache
 
     def latent_row(
-        query: int, down: int, plain: int, queries: int, block: int, offset: int, block_size: int,
-        num_heads: int, nope_dim: int, rope_dim: int, rank: int, norm: int, eps: int,
-        cosines: int, sines: int,
+        query: int, down: int, plain: int, queries: int, numbers: int, first: int, offset: int,
+        block_size: int, num_heads: int, nope_dim: int, rope_dim: int, rank: int, norm: int,
+        eps: int, cosines: int, sines: int,
     ) -> None:  # fmt: skip
         """Norm and rotate one row, and write its latent and key at `offset` of a block.
 
         The first four are a row of each of `LatentRows`; of `queries` the last rope_dim numbers of
-        each head are written. norm: [rank], eps: [1], cosines, sines: [rope_dim / 2] float32.
+        each head are written. Of latent and key those from number `first` on are written to the
+        block, whose numbers of that kind begin at `numbers`. norm: [rank], eps: [1], cosines,
+        sines: [rope_dim / 2] float32.
         """
         half = rope_dim // 2
         factor = norm_factor(down, rank, number_at(eps, 0, False))
@@ -60,10 +85,10 @@ def latent_routine(paired_weights: bool, paired_cache: bool) -> Any:
             value = number_at(down, i, False) * factor * number_at(norm, i, False)
             put_number(down, i, value, False)
         rotate_halves(down + rank * 4, half, cosines, sines)
-        for i in range((rank + rope_dim) // group):
+        for i in range((rank + rope_dim - first) // group):
             for g in range(group):
-                number = number_at(down, i * group + g, False)
-                put_number(block, (i * block_size + offset) * group + g, number, paired_cache)
+                number = number_at(down, first + i * group + g, False)
+                put_number(numbers, (i * block_size + offset) * group + g, number, paired_cache)
         for head in range(num_heads):
             own = query + head * (nope_dim + rope_dim) * 4
             for i in range(nope_dim):
@@ -73,25 +98,44 @@ def latent_routine(paired_weights: bool, paired_cache: bool) -> Any:
             for i in range(rope_dim):
                 put_number(queries, place + i, number_at(own, nope_dim + i, False), False)
 
-    return compiled(latent_row, 15)
+    return compiled(latent_row, 16)
+
+
+@njit(error_model="numpy")
+def _encode_latent(
+    write: LatentWrite, latent: int, rank: int, block: int, offset: int, block_size: int,
+    scales: int, memory: int,
+) -> None:  # fmt: skip
+    """Write a latent, [rank] float32, as codes and scales at `offset` of a block; see
+    `latent_code`."""
+    size = write.group_size
+    for start in range(0, rank, size):
+        routine = write.encode if start + size < rank else write.encode_last
+        scale = scales + (start // size * block_size + offset) * 4
+        call(
+            routine,
+            (latent + start * 4, block + start * block_size, offset, block_size, 0, scale, scale,
+             0, 0, 0, memory),
+        )  # fmt: skip
 
 
 @njit(error_model="numpy")
 def write_latents(
-    phase: int, num_threads: int, routine: int, rows: LatentRows, count: int, shape: LatentShape,
-    weight_size: int, blocks: int, block_bytes: int, block_size: int, slot_mapping: int,
-    positions: int, cosines: int, sines: int, norm: int, eps: int,
+    phase: int, num_threads: int, routine: int, write: LatentWrite, rows: LatentRows, count: int,
+    shape: LatentShape, weight_size: int, blocks: int, layout: PageLayout, block_size: int,
+    slot_mapping: int, positions: int, cosines: int, sines: int, norm: int, eps: int, memory: int,
 ) -> None:  # fmt: skip
     """A thread's share of `latent_row` for `count` rows.
 
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
-    weight_size: bytes of a weight. blocks: the layer's, `block_bytes` from one to the next. The
-    slots of this step are written. slot_mapping: [rows] int64, all distinct; positions: [rows]
-    int32. cosines, sines: [positions, rope_dim / 2] float32.
+    weight_size: bytes of a weight. blocks: the layer's, as `layout` says. The slots of this step
+    are written. slot_mapping: [rows] int64, all distinct; positions: [rows] int32. cosines, sines:
+    [positions, rope_dim / 2] float32. memory: the thread's own, [2, a group's numbers] float32.
     """
     heads, half = shape.num_heads, shape.rope_dim // 2
     query_bytes = heads * (shape.nope_dim + shape.rope_dim) * 4
     down_bytes = (shape.rank + shape.rope_dim) * 4
+    first = shape.rank if write.encode != 0 else 0
     size = min(MOST_ROWS, (count + num_threads - 1) // num_threads)
     total = (count + size - 1) // size
     mine = 0
@@ -99,16 +143,21 @@ def write_latents(
     while item < total:
         for r in range(item * size, min((item + 1) * size, count)):
             slot = integer_at(slot_mapping, r, 64)
-            angles = integer_at(positions, r, 32) * half * 4
+            block, offset = blocks + slot // block_size * layout.block_bytes, slot % block_size
+            down, angles = rows.down + r * down_bytes, integer_at(positions, r, 32) * half * 4
             call(
                 routine,
-                (rows.query + r * query_bytes, rows.down + r * down_bytes,
+                (rows.query + r * query_bytes, down,
                  rows.plain + r * heads * shape.nope_dim * weight_size,
-                 rows.queries + r * heads * down_bytes,
-                 blocks + slot // block_size * block_bytes, slot % block_size, block_size,
-                 heads, shape.nope_dim, shape.rope_dim, shape.rank, norm, eps,
+                 rows.queries + r * heads * down_bytes, block + first * block_size, first, offset,
+                 block_size, heads, shape.nope_dim, shape.rope_dim, shape.rank, norm, eps,
                  cosines + angles, sines + angles),
             )  # fmt: skip
+            if write.encode != 0:
+                _encode_latent(
+                    write, down, shape.rank, block, offset, block_size, block + layout.key_scales,
+                    memory,
+                )  # fmt: skip
         mine += 1
         item = claim(phase)
     finish(phase, mine, total)

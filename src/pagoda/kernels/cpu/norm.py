@@ -46,16 +46,21 @@ def _centred_factor(x: int, width: int, mean: np.float32, eps: np.float32) -> np
 
 
 @cache
-def norm_routine(paired: bool, is_centred: bool) -> Any:
-    """For rows of bfloat16, which come in pairs, or float32; centred: their mean is taken off."""
+def norm_routine(paired: bool, is_centred: bool, is_shifted: bool = False) -> Any:
+    """For rows of bfloat16, which come in pairs, or float32.
+
+    is_centred: their mean is taken off; is_shifted: and biases are added, which stand behind the
+    weights. Only centred rows are shifted.
+    """
+    assert is_centred or not is_shifted
 
     def norm_rows(
         out: int, x: int, rows: int, count: int, width: int, weight: int, eps: int
     ) -> None:
         """out[r] = x[rows[r]] / rms(x[rows[r]]) · weight, by addresses; x[rows[r]] without weight.
 
-        out: [count, width] of the routine's dtype; x: [any, width], weight: [width], or at 0, and
-        eps: [1] float32; rows: [count] int64.
+        out: [count, width] of the routine's dtype; x: [any, width], weight: [width], with biases
+        [2 * width], or at 0, and eps: [1] float32; rows: [count] int64.
         """
         size = 2 if paired else 4
         for r in range(count):
@@ -68,7 +73,10 @@ def norm_routine(paired: bool, is_centred: bool) -> Any:
                 factor = _centred_factor(source, width, mean, number_at(eps, 0, False))
                 for i in range(width):
                     value = (number_at(source, i, False) - mean) * factor
-                    put_number(target, i, value * number_at(weight, i, False), paired)
+                    value *= number_at(weight, i, False)
+                    if is_shifted:
+                        value += number_at(weight, width + i, False)
+                    put_number(target, i, value, paired)
             else:
                 factor = norm_factor(source, width, number_at(eps, 0, False))
                 for i in range(width):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pagoda.kernels.latent_code import LatentCode
 from pagoda.kernels.vector_code import VectorCode
 
 
@@ -19,7 +20,9 @@ class PageForm(NamedTuple):
     """None: plain numbers."""
     value: VectorCode | None = None
     value_dim: int | None = None
-    """Values are the first so many numbers of keys, which are plain; None: they lie apart."""
+    """Values are the first so many numbers of keys; None: they lie apart."""
+    latent: LatentCode | None = None
+    """Of those keys the first numbers, the values, are codes; None: they are plain."""
 
     @property
     def item_size(self) -> int:

@@ -38,6 +38,7 @@ from pagoda.kernels.cpu.tile import (
     vectors,
 )
 from pagoda.kernels.cpu.unpack import unpack_routine
+from pagoda.kernels.cpu.unpack_latents import unpack_latents_routine
 from pagoda.kernels.cpu.vector import I32, index, pointer, row_pointers
 
 
@@ -60,6 +61,8 @@ class HeadRoutines(NamedTuple):
     score_unpacked: int
     """As `score` and `weigh`, of plain numbers."""
     weigh_unpacked: int
+    unpack_latents: int = 0
+    """Address of that routine, or 0: there are no latents, or they are plain numbers."""
 
 
 @cache
@@ -82,8 +85,11 @@ def head_routines(form: PageForm) -> HeadRoutines:
 
 
 def _sharing_routines(form: PageForm, value_dim: int) -> HeadRoutines:
-    """Of keys whose first numbers are the values."""
+    """Of keys whose first numbers are the values: as plain numbers, which codes become first."""
     paired, head_dim, block_size = form[:3]
+    coded, unpack = form.latent, 0
+    if coded is not None:
+        unpack = unpack_latents_routine(coded.text, paired, block_size).address
     return HeadRoutines(
         score=_score_routine(paired, head_dim, block_size, "").address,
         score_blocks=blocks_at_once(block_size),
@@ -95,6 +101,7 @@ def _sharing_routines(form: PageForm, value_dim: int) -> HeadRoutines:
         unpack_values=share_routine(paired, value_dim, block_size).address,
         score_unpacked=0,
         weigh_unpacked=_weigh_routine(paired, value_dim, block_size, "").address,
+        unpack_latents=unpack,
     )
 
 

@@ -131,6 +131,8 @@ class MessagesBody(ConversationBody):
     temperature: LaxFloat | None = None
     top_p: LaxFloat | None = None
     top_k: LaxInt | None = None
+    session_id: Text | None = None
+    """Pagoda's own: the conversation that the request belongs to, for `/sessions`."""
     kv_retention: Text | None = None
     """Pagoda's own: which tokens stay in the cache, by a name of `--kv-retention`."""
     cache_hint: Text | None = None
@@ -163,6 +165,7 @@ class MessagesBody(ConversationBody):
         agents ask for tens of thousands of tokens, whatever the model."""
         return RequestOptions(
             tenant=holder.tenant,
+            session_id=self.session_id,
             kv_retention=self.kv_retention,
             cache_hint=cache_hint_of(self.cache_hint),
         )

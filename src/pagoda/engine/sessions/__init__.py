@@ -1,0 +1,1 @@
+"""Conversations by name: remembered, kept in tiers, and carried to other machines."""
