@@ -393,7 +393,8 @@ def test_a_file_that_was_changed_anywhere_is_refused_whole(make: Make) -> None:
     random, reasons = Random(3), set[str]()
     for number in range(NUM_MUTATIONS):
         spoilt = mutated(random, whole, other, number)
-        assert spoilt != whole
+        if spoilt == whole:  # noise of a byte may be what was there
+            continue
         with pytest.raises(SessionFileError) as told:
             target.sessions.import_file("", io.BytesIO(spoilt))
         reasons.add(told.value.value)  # type: ignore[arg-type]
