@@ -41,7 +41,7 @@ GIVEN = {
     "long_prefill_token_threshold": 8,
     "seed": 5,
     "threads": 1,
-    "kv_tier": ("disk:/tmp/blocks,size=1GiB", "s3://bucket/blocks"),
+    "kv_tier": ("disk:/data/blocks,size=1GiB", "s3://bucket/blocks"),
     "kv_tier_key_file": "key",
     "kv_offloading_size": 1.5,
     "kv_offloading_backend": "native",

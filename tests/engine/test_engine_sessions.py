@@ -15,6 +15,7 @@ import pytest
 from planted_errors import require_nothing_left
 
 from checkpoints import CASES, write_checkpoint
+from pagoda.cache.prefix import packed
 from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
@@ -25,7 +26,7 @@ from pagoda.engine.sessions.errors import (
     UnknownSessionError,
 )
 from pagoda.engine.sessions.manifest import manifest_of, read_manifest
-from pagoda.engine.sessions.session import Session, packed_tokens, read_session
+from pagoda.engine.sessions.session import Session, read_session
 from pagoda.engine.sessions.sessions import MOST_TENANTS, Sessions
 from pagoda.errors import InvalidRequestError
 from pagoda.request import RequestOptions, SamplingParams
@@ -121,7 +122,7 @@ def test_bounds_are_each_tenants_own() -> None:
     sessions = Sessions(most=3, most_bytes=100)
 
     def put(tenant: str, name: str, num_tokens: int = 1) -> None:
-        sessions.put(Session(tenant, name, packed_tokens([1] * num_tokens), 0.0))
+        sessions.put(Session(tenant, name, packed([1] * num_tokens), 0.0))
 
     put("bob", "his")
     for name in "abcd":
@@ -218,9 +219,9 @@ def test_a_hole_ends_what_is_saved(make: Make) -> None:
 def test_what_is_restored_takes_no_newer_ones_place() -> None:
     sessions = Sessions()
     for used_at, expected in ((5.0, 5.0), (4.0, 5.0), (6.0, 6.0)):
-        sessions.put_unless_newer(Session("ann", "tea", packed_tokens([1]), used_at))
+        sessions.put_unless_newer(Session("ann", "tea", packed([1]), used_at))
         assert sessions.get("ann", "tea").used_at == expected
-    sessions.put(Session("ann", "tea", packed_tokens([1]), 1.0))
+    sessions.put(Session("ann", "tea", packed([1]), 1.0))
     assert sessions.get("ann", "tea").used_at == 1.0, "whoever imports one means it"
 
 
@@ -246,7 +247,7 @@ def test_a_session_that_goes_on_while_it_is_restored_is_kept(make: Make) -> None
 
 
 def test_a_manifest_is_whole_or_none() -> None:
-    session = Session("ann", "tea", packed_tokens(range(500)), 3.5, "milk", "window:64")
+    session = Session("ann", "tea", packed(range(500)), 3.5, "milk", "window:64")
     parts = dict(manifest_of(session, 64))
     assert len(parts) > 30
 
@@ -272,7 +273,7 @@ def test_a_manifest_is_whole_or_none() -> None:
 
 
 def test_bytes_of_no_session_are_none() -> None:
-    session = Session("ann", "tea", packed_tokens(range(50)), 3.5, "\ud800", "")
+    session = Session("ann", "tea", packed(range(50)), 3.5, "\ud800", "")
     told = session.to_bytes()
     assert read_session("ann", told) == session
     random = Random(1)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from pagoda.cache.prefix import packed
 from pagoda.engine.sessions.file import MAGIC as FILE_MAGIC
 from pagoda.engine.sessions.manifest import manifest_name, manifest_of, most_frames
-from pagoda.engine.sessions.session import Session, most_bytes, packed_tokens
+from pagoda.engine.sessions.session import Session, most_bytes
 from pagoda.engine.sessions.shelves import NOTHING_THERE, Removal, SessionShelves
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.shelf import Shelf
@@ -27,7 +28,7 @@ def shelves_of(*tiers: FakeTier) -> SessionShelves:
 
 
 def session(num_tokens: int, used_at: float) -> Session:
-    return Session("ann", "tea", packed_tokens(range(num_tokens)), used_at)
+    return Session("ann", "tea", packed(range(num_tokens)), used_at)
 
 
 def keeps_what_it_has(monkeypatch: pytest.MonkeyPatch, tier: FakeTier) -> None:

@@ -83,7 +83,7 @@ def test_an_async_engine_that_is_shut_down_has_stored_all(tiny_model: Model) -> 
     ("options", "told"),
     [
         ({"kv_tier": "redis://somewhere:6379"}, "new-key"),
-        ({"kv_tier": ["disk:/tmp/x"]}, "disk:PATH,size=20GiB"),
+        ({"kv_tier": ["disk:/data/blocks"]}, "disk:PATH,size=20GiB"),
         ({"kv_tier": [5]}, "must be a string or a Tier"),
         ({"kv_tier": FakeTier(is_shared=True)}, "new-key"),
         ({"kv_tier_key_file": 5}, "must be a path"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -173,10 +174,12 @@ def test_threads_meet(tier: Tier) -> None:
 
 
 @ALL
-def test_closing_twice_is_no_matter(tier: Tier) -> None:
+def test_closing_twice_is_no_matter_and_nothing_comes_afterwards(tier: Tier) -> None:
     store(tier, 0)
     tier.close()
     tier.close()
+    with suppress(TierError):
+        assert load(tier, NAMES[:1]) == [None]
 
 
 @rows(lambda row: row.stays)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from pagoda.cache import CacheManager
-from pagoda.cache.curve import HitRateCurve
-from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.formats import PLAIN_BITS
 from pagoda.cache.quota import Quota, require_quotas
 from pagoda.cache.retention import require_length
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.watcher import CacheWatcher
-from pagoda.engine.block_lives import BlockLives
+from pagoda.engine.cache_watchers import CacheWatchers
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
 from pagoda.engine.devices.cache_spec import cache_spec_of
@@ -45,6 +44,7 @@ from pagoda.sizing.held_weights import HeldWeights, hold
 from pagoda.sizing.kept_windows import kept_line
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
 from pagoda.sizing.stored_cache import StoredCache, stored_cache
+from pagoda.tiers.key_file import read_secret
 from pagoda.tiers.namespace import Namespace
 
 logger = logging.getLogger("pagoda")
@@ -151,36 +151,17 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     started = time.perf_counter()
     model.held.require_multiplied_in(options.activation_dtype)
     sized = model.loaded.size(options, model.max_model_len)
-    for line in sized.capacity.log_lines(model.backend.policy.kind):
-        logger.info(line)
+    secret = _secret(options)
     stored = _stored(model, options, sized.capacity)
-    logger.info("keys and values: %s", stored)
-    kept = kept_line(sized.capacity.spec)
-    if kept is not None:
-        logger.info("%s", kept)
+    _log_cache(model, sized.capacity, stored)
     given = parse_quotas(options.tenant_quotas)
     quotas = quotas_of(given, sized.capacity)
     running = sized.start()
     namespace = _namespace(model, options, sized.capacity.spec, running)
-    tiers = _tiers(model, options, sized.capacity.spec, namespace)
-    num_blocks, lives, watch = sized.capacity.num_blocks, BlockLives(), StepWatch()
-    misses = MissExplainer(num_blocks, options.block_size)
-    # Shadows know no quotas: beside a cache that has some they would be no other size of it.
-    curve = None
-    if not quotas:
-        curve = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
-    watching: list[CacheWatcher] = [misses, lives] if curve is None else [misses, curve, lives]
-    cache = CacheManager(
-        num_blocks,
-        options.block_size,
-        enable_prefix_caching=options.enable_prefix_caching,
-        codec=running.storage.namespace,
-        eviction=options.eviction_policy,
-        windows=sized.capacity.spec.windows,
-        under_way_tokens=sized.capacity.spec.under_way_tokens,
-        quotas=quotas,
-        watchers=[*watching, *([] if tiers is None else tiers.watchers)],
-    )
+    tiers = _tiers(model, options, sized.capacity.spec, namespace, secret)
+    watch, watchers = StepWatch(), _watchers(options, sized.capacity, has_quotas=bool(quotas))
+    told = [*watchers.all, *(() if tiers is None else tiers.watchers)]
+    cache = _cache(options, sized.capacity, running.storage.namespace, quotas, told)
     transfers = None
     if tiers is not None:
         args = (cache, running.storage, options.retention, watch.prefill_rate)
@@ -199,7 +180,73 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         streams_step_aside=model.backend.policy.streams_step_aside,
         loads=None if transfers is None else transfers.loads,
     )
-    intake = Intake(
+    engine = Engine(
+        model_name=model.name,
+        other_names=model.other_names,
+        max_model_len=model.max_model_len,
+        tokenizer=model.tokenizer,
+        intake=_intake(model, options),
+        scheduler=scheduler,
+        runner=running.runner,
+        sampler=running.sampler,
+        stored=stored,
+        misses=watchers.misses,
+        curve=watchers.curve,
+        block_lives=watchers.lives,
+        watch=watch,
+        transfers=transfers,
+        sessions=sessions_of(
+            cache,
+            running.storage,
+            max_tokens=model.max_model_len,
+            shelves=() if tiers is None else tiers.shelves,
+            namespace=namespace,
+            secret=secret,
+        ),
+    )
+    took_s = time.perf_counter() - started
+    logger.info("init engine (profile, create kv cache, warmup model) took %.2f s", took_s)
+    return engine, running
+
+
+def _log_cache(model: Model, capacity: Capacity[CacheSpec], stored: StoredCache) -> None:
+    for line in capacity.log_lines(model.backend.policy.kind):
+        logger.info(line)
+    logger.info("keys and values: %s", stored)
+    kept = kept_line(capacity.spec)
+    if kept is not None:
+        logger.info("%s", kept)
+
+
+def _watchers(
+    options: EngineOptions, capacity: Capacity[CacheSpec], *, has_quotas: bool
+) -> CacheWatchers:
+    policy, size = options.eviction_policy, options.block_size
+    return CacheWatchers.of(capacity.num_blocks, size, policy, has_quotas=has_quotas)
+
+
+def _cache(
+    options: EngineOptions,
+    capacity: Capacity[CacheSpec],
+    codec: str,
+    quotas: Mapping[str, Quota],
+    watchers: Sequence[CacheWatcher],
+) -> CacheManager:
+    return CacheManager(
+        capacity.num_blocks,
+        options.block_size,
+        enable_prefix_caching=options.enable_prefix_caching,
+        codec=codec,
+        eviction=options.eviction_policy,
+        windows=capacity.spec.windows,
+        under_way_tokens=capacity.spec.under_way_tokens,
+        quotas=quotas,
+        watchers=watchers,
+    )
+
+
+def _intake(model: Model, options: EngineOptions) -> Intake:
+    return Intake(
         model.tokenizer,
         vocab_size=model.spec.vocab_size,
         max_model_len=model.max_model_len,
@@ -211,35 +258,13 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
             takes_requests=options.request_kv_retention,
         ),
     )
-    logger.info(
-        "init engine (profile, create kv cache, warmup model) took %.2f s",
-        time.perf_counter() - started,
-    )
-    engine = Engine(
-        model_name=model.name,
-        other_names=model.other_names,
-        max_model_len=model.max_model_len,
-        tokenizer=model.tokenizer,
-        intake=intake,
-        scheduler=scheduler,
-        runner=running.runner,
-        sampler=running.sampler,
-        stored=stored,
-        misses=misses,
-        curve=curve,
-        block_lives=lives,
-        watch=watch,
-        transfers=transfers,
-        sessions=sessions_of(
-            cache,
-            running.storage,
-            max_tokens=model.max_model_len,
-            shelves=() if tiers is None else tiers.shelves,
-            namespace=namespace,
-            key_file=options.kv_tier_key_file,
-        ),
-    )
-    return engine, running
+
+
+def _secret(options: EngineOptions) -> bytes | None:
+    """What shared tiers and sessions are sealed with. Raises `InvalidOptionError` for a file that
+    is no key."""
+    file = options.kv_tier_key_file
+    return None if file is None else read_secret("kv_tier_key_file", Path(file))
 
 
 def _namespace(
@@ -257,7 +282,11 @@ def _namespace(
 
 
 def _tiers(
-    model: Model, options: EngineOptions, spec: CacheSpec, namespace: Namespace | None
+    model: Model,
+    options: EngineOptions,
+    spec: CacheSpec,
+    namespace: Namespace | None,
+    secret: bytes | None,
 ) -> TierWiring | None:
     """What options ask for, if anything. Raises `InvalidOptionError` as `shelves_of` does."""
     if not options.kv_tiers or namespace is None:
@@ -268,7 +297,7 @@ def _tiers(
         namespace,
         spec.block_bytes,
         PLAIN_BITS[formats.pop()] // 8 if len(formats) == 1 and formats <= PLAIN_BITS.keys() else 1,
-        key_file=options.kv_tier_key_file,
+        secret=secret,
         is_on_cpu=model.backend.policy.kind == "CPU",
     )
     return TierWiring(shelves, spec) if shelves else None

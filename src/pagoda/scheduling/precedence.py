@@ -15,6 +15,7 @@ with in one step, so that no stream waits for more than that.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from pagoda.cache import CacheManager
 from pagoda.scheduling.admitter import is_held_up
@@ -50,17 +51,15 @@ class Precedence:
         """Some lane may have a step to itself, one day."""
         return self._budget > 0
 
-    def lane(self) -> Lane | None:
-        """The lane whose tenant has been served least, where streams of tenants that were served
-        more step aside for its next prompt; None: nobody does."""
+    def lane(self, streams: Iterable[Sequence]) -> Lane | None:
+        """The lane whose tenant has been served least, where those of the running `streams` whose
+        tenants were served more step aside for its next prompt; None: nobody does."""
         if not self.is_given or self._was_given or self._service.num_tenants == 1:
             return None
         lane = next(iter(in_order(self._running.lanes | self._waiting.lanes, self._service)), None)
         if lane is None:
             return None
-        num_streams = Counter(
-            each.tenant for each in self._running if each.num_uncomputed_tokens == 1
-        )
+        num_streams = Counter(each.tenant for each in streams)
         num_own = num_streams.pop(lane.tenant, 0)
         num_tokens = self._next_prompt(lane) if num_streams else None
         if num_tokens is None or num_tokens > min(self._most_tokens, self._budget - num_own):

@@ -244,8 +244,8 @@ class Scheduler:
         is_alone = self._serve_alone(streams, step, held_back)
         self._precedence.settle(is_given=is_alone)
         if not is_alone:
-            others = [each for each in streams if each not in step.scheduled]
-            self._continue(others, step, held_back)
+            others = (each for each in streams if each not in step.scheduled)
+            self._continue(others if step.scheduled else streams, step, held_back)
             for lane in in_order(self._running.lanes | self._waiting.lanes, self._service):
                 self._serve(lane, step, held_back)
         for sequence, scheduled in step.scheduled.items():
@@ -282,10 +282,10 @@ class Scheduler:
     # ---- inside: running ---------------------------------------------------------------------
 
     def _serve_alone(
-        self, streams: Iterable[Sequence], step: StepBuilder, held_back: Container[int]
+        self, streams: list[Sequence], step: StepBuilder, held_back: Container[int]
     ) -> bool:
         """Let a tenant begin whose own streams alone go on; False: none has."""
-        lane = self._precedence.lane()
+        lane = self._precedence.lane(streams)
         if lane is None:
             return False
         own = [each for each in streams if each.tenant == lane.tenant]

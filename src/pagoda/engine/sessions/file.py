@@ -104,14 +104,11 @@ class SessionFiles:
         """How many bytes a file has at most of which the first `num_bytes` have come; None where
         its record has not. Leaves it at its end. Raises `SessionFileError`."""
         try:
-            file.seek(0)
-            packed = file.read(_PREFIX.size)
-            self._require_magic(packed)
-            if len(packed) < _PREFIX.size:
-                return None
-            prefix = _Prefix(*_PREFIX.unpack(packed))
-            self._require_possible(prefix)
-            if num_bytes < _PREFIX.size + prefix.label_bytes + prefix.record_bytes:
+            _, prefix = self._prefix_of(file)
+            if (
+                prefix is None
+                or num_bytes < _PREFIX.size + prefix.label_bytes + prefix.record_bytes
+            ):
                 return None
             opened = self.open(file, _NO_TENANT)
             return opened.frames_at + self._most_frame_bytes(len(opened.names))
@@ -151,13 +148,9 @@ class SessionFiles:
 
     def open(self, file: BinaryIO, tenant: str) -> SessionFile:
         """The session in a file, as one of this tenant. Raises `SessionFileError`."""
-        file.seek(0)
-        packed = file.read(_PREFIX.size)
-        self._require_magic(packed)
-        if len(packed) < _PREFIX.size:
+        packed, prefix = self._prefix_of(file)
+        if prefix is None:
             raise _torn()
-        prefix = _Prefix(*_PREFIX.unpack(packed))
-        self._require_possible(prefix)
         label = _exactly(file, prefix.label_bytes)
         record = _exactly(file, prefix.record_bytes)
         try:
@@ -194,6 +187,17 @@ class SessionFiles:
         except FrameError as error:
             limit = f"block {number} is not as it was written: {error.reason.value}"
             raise SessionFileError("block", limit) from None
+
+    def _prefix_of(self, file: BinaryIO) -> tuple[bytes, _Prefix | None]:
+        """A file's first bytes, and what they say; None: not all of them are there."""
+        file.seek(0)
+        packed = file.read(_PREFIX.size)
+        self._require_magic(packed)
+        if len(packed) < _PREFIX.size:
+            return packed, None
+        prefix = _Prefix(*_PREFIX.unpack(packed))
+        self._require_possible(prefix)
+        return packed, prefix
 
     def _require_magic(self, packed: bytes) -> None:
         if packed[: len(MAGIC)] != MAGIC[: max(len(packed), 1)]:

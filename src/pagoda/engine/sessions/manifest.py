@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from hashlib import sha256
 
 import xxhash
 
+from pagoda.cache.prefix import root_hash
 from pagoda.engine.sessions.session import Session, read_session
 from pagoda.tiers.names import BlockName
 
@@ -28,12 +28,7 @@ LoadPayload = Callable[[BlockName], bytes | None]
 
 def manifest_name(tenant: str, session_id: str, number: int) -> BlockName:
     """Under which name a part of a session lies."""
-    told = sha256(b"pagoda session 1")
-    for text in (tenant, session_id):
-        part = text.encode("utf-8", "surrogatepass")
-        told.update(struct.pack("<Q", len(part)) + part)
-    told.update(struct.pack("<Q", number))
-    return BlockName(told.digest(), 0)
+    return BlockName(root_hash(session=session_id, tenant=tenant, part=str(number)), 0)
 
 
 def manifest_of(session: Session, payload_bytes: int) -> list[tuple[BlockName, bytes]]:

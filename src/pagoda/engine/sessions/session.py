@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from pagoda.cache.retention import parse_retention
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
@@ -26,7 +23,7 @@ class Session:
     tenant: str
     session_id: str
     tokens: bytes = field(repr=False)
-    """Token ids as little-endian 32-bit numbers, prompts and answers alike."""
+    """Token ids, `pagoda.cache.prefix.packed`, prompts and answers alike."""
     used_at: float
     """When the last request ended, in seconds since 1970."""
     cache_salt: str = field(default="", repr=False)
@@ -38,7 +35,7 @@ class Session:
         return len(self.tokens) // _TOKEN_BYTES
 
     def token_ids(self) -> list[int]:
-        return [int(token) for token in np.frombuffer(self.tokens, "<u4")]
+        return memoryview(self.tokens).cast("I").tolist()
 
     @property
     def window(self) -> AttentionWindow:
@@ -55,11 +52,6 @@ class Session:
         }
         head = json.dumps(told, separators=(",", ":")).encode("ascii")
         return _HEAD.pack(len(head)) + head + self.tokens
-
-
-def packed_tokens(token_ids: Sequence[int]) -> bytes:
-    """Token ids as a session keeps them."""
-    return np.asarray(token_ids, "<u4").tobytes()
 
 
 def most_bytes(max_tokens: int) -> int:

@@ -7,8 +7,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from pagoda.cache.prefix import packed
 from pagoda.engine.sessions.errors import UnknownSessionError
-from pagoda.engine.sessions.session import Session, packed_tokens
+from pagoda.engine.sessions.session import Session
 from pagoda.scheduling import Sequence as RunningSequence
 
 MOST_SESSIONS = 1024
@@ -54,7 +55,7 @@ class Sessions:
         if session_id is None or num_computed == 0:
             return
         origin = sequence.table.origin
-        tokens = packed_tokens(sequence.token_ids[:num_computed])
+        tokens = packed(sequence.token_ids[:num_computed])
         now = self._clock()
         self.put(
             Session(origin.tenant, session_id, tokens, now, origin.cache_salt, origin.retention)

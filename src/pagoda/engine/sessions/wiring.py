@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pagoda.cache import CacheManager
 from pagoda.engine.sessions.blocks import SessionBlocks
@@ -12,7 +11,6 @@ from pagoda.engine.sessions.session import most_bytes
 from pagoda.engine.sessions.shelves import SessionShelves
 from pagoda.engine.sessions.support import SessionSupport
 from pagoda.storage.block_storage import BlockStorage
-from pagoda.tiers.key_file import read_secret
 from pagoda.tiers.namespace import Namespace
 from pagoda.tiers.shelf import Shelf
 
@@ -24,18 +22,18 @@ def sessions_of(
     max_tokens: int,
     shelves: Sequence[Shelf],
     namespace: Namespace | None,
-    key_file: str | None,
+    secret: bytes | None,
 ) -> SessionSupport:
     """`max_tokens`: of the longest sequence. `shelves`: of the tiers, if there are any.
-    `namespace`: needed beside a key. Raises `InvalidOptionError` for a key that cannot be read."""
+    `namespace`: needed beside a `secret`, without which there are no files."""
     block_bytes = storage.spec.block_bytes
     blocks = SessionBlocks(cache, storage.begin_export, storage.import_blocks, block_bytes)
     kept = SessionShelves(shelves, block_bytes, most_bytes(max_tokens)) if shelves else None
     files = None
-    if key_file is not None and namespace is not None:
+    if secret is not None and namespace is not None:
         files = SessionFiles(
             namespace,
-            read_secret("kv_tier_key_file", Path(key_file)),
+            secret,
             block_bytes=block_bytes,
             block_size=cache.block_size,
             num_groups=blocks.num_groups,

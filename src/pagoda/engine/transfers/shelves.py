@@ -6,12 +6,10 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from pagoda.tiers.compression import NO_COMPRESSION, Compression, Method
 from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.frame_formats import FrameFormats
-from pagoda.tiers.key_file import read_secret
 from pagoda.tiers.kinds import is_shared, open_tier
 from pagoda.tiers.namespace import Namespace
 from pagoda.tiers.seal import Checksum, Seal, TenantSeal
@@ -32,15 +30,14 @@ def shelves_of(
     block_bytes: int,
     item_bytes: int,
     *,
-    key_file: str | None,
+    secret: bytes | None,
     is_on_cpu: bool,
 ) -> list[Shelf]:
     """In the order of the options; nothing is asked of any tier yet.
 
-    `item_bytes`: of a number in a block, 1 where codes are stored. Raises `InvalidOptionError` for
-    a key that cannot be read, and for a tier whose library is missing.
+    `item_bytes`: of a number in a block, 1 where codes are stored. `secret`: needed where a tier is
+    shared. Raises `InvalidOptionError` for a tier whose library is missing.
     """
-    secret = None if key_file is None else read_secret("kv_tier_key_file", Path(key_file))
     shelves, names = list[Shelf](), Counter[str]()
     for tier in tiers:
         if isinstance(tier, TierOption) and tier.kind == "host" and is_on_cpu:
