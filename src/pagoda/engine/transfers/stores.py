@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
 
 from pagoda.cache import CacheManager
 from pagoda.engine.transfers.store_notes import StoreNote, StoreNotes
+from pagoda.storage.block_storage import BlockCopies
 from pagoda.tiers.mover import TierMover
 
 TURN_BYTES = 32 * 2**20
@@ -26,21 +24,7 @@ _TURN_NOTES = 1024
 _MOST_COPIES = 2
 """Under way at once."""
 
-
-class Copies(Protocol):
-    """Of blocks, on their way to the host."""
-
-    @property
-    def is_done(self) -> bool:
-        """They are there."""
-        ...
-
-    def wait(self) -> NDArray[Any]:
-        """[num_blocks, bytes of a block] uint8."""
-        ...
-
-
-BeginExport = Callable[[Sequence[int]], Copies]
+BeginExport = Callable[[Sequence[int]], BlockCopies]
 
 
 class TierStores:
@@ -60,7 +44,7 @@ class TierStores:
         self._notes = notes
         self._mover = mover
         self._block_bytes = block_bytes
-        self._copies: deque[tuple[Copies, list[StoreNote]]] = deque()
+        self._copies: deque[tuple[BlockCopies, list[StoreNote]]] = deque()
         """Those under way, and of what."""
 
     @property
