@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from fake_tier import FAULTS, FakeTier, ManualWorkers, formats
 
+from pagoda.tiers.breaker import NUM_FAILURES
 from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.frame_formats import FrameFormats
 from pagoda.tiers.mover import TierMover
@@ -277,7 +278,7 @@ def test_shelves_are_asked_in_order_and_loaded_from_at_once() -> None:
     rows = rows_of(10)
     stock(manual.shelves[0], rows[:4])
     stock(manual.shelves[1], rows[2:9])
-    look_up = manual.mover.look_up("", rows, 1.0)
+    look_up = manual.mover.look_up("", rows, manual.mover.whom_to_ask(len(rows), 1.0))
     assert not look_up.is_done
     manual.work()
     assert [(each.shelf, each.num_rows) for each in look_up.segments] == [(0, 4), (1, 5)]
@@ -291,13 +292,37 @@ def test_shelves_are_asked_in_order_and_loaded_from_at_once() -> None:
     assert load.ending is None
 
 
+def test_a_shelf_that_would_not_pay_is_asked_where_its_answer_costs_next_to_nothing() -> None:
+    manual = Manual(FakeTier("near"), FakeTier("far"))
+    near, far = manual.shelves
+    for shelf, round_trip_s, row_s in ((near, 1e-3, 1e-4), (far, 0.05, 0.02)):
+        shelf.rates.note_round_trip(round_trip_s)
+        shelf.rates.note_load(BLOCK_BYTES, round_trip_s + row_s)
+
+    def asked(num_rows: int, compute_s: float) -> tuple[tuple[int, ...], bool]:
+        found = manual.mover.whom_to_ask(num_rows, compute_s)
+        return found.shelves, found.may_pay
+
+    assert asked(100, 10.0) == ((0, 1), True)
+    assert asked(100, 1.2) == ((0, 1), True), "the far one in vain, for a twentieth of the time"
+    assert asked(100, 0.9) == ((0,), True), "all of it would take 2.05 s to load from the far one"
+    assert asked(1, 0.11) == ((0,), True), "the far one's answer takes half as long as computing"
+    assert asked(1, 0.13) == ((0, 1), True)
+    assert asked(100, 0.011) == ((), False)
+    assert asked(1, 0.0015) == ((), False)
+    for _ in range(NUM_FAILURES):
+        near.reading.failed()
+    assert asked(100, 1.2) == ((1,), False)
+    assert asked(100, 0.9) == ((), False)
+
+
 def test_where_a_part_stops_short_the_load_ends() -> None:
     near, far = FakeTier("near"), FakeTier("far")
     manual = Manual(near, far)
     rows = rows_of(10)
     stock(manual.shelves[0], rows[:4])
     stock(manual.shelves[1], rows[4:])
-    look_up = manual.mover.look_up("", rows, 1.0)
+    look_up = manual.mover.look_up("", rows, manual.mover.whom_to_ask(len(rows), 1.0))
     manual.work()
     near.fault = "half"
     load = manual.mover.load("", rows, look_up.segments)
@@ -311,7 +336,7 @@ def test_what_comes_late_is_dropped_with_its_load() -> None:
     manual = Manual(FakeTier())
     rows = rows_of(3)
     stock(manual.shelves[0], rows)
-    look_up = manual.mover.look_up("", rows, 1.0)
+    look_up = manual.mover.look_up("", rows, manual.mover.whom_to_ask(len(rows), 1.0))
     manual.work()
     load = manual.mover.load("", rows, look_up.segments)
     load.abandon()
@@ -375,13 +400,13 @@ def test_a_tier_that_hangs_holds_up_nobody_else() -> None:
     mover = TierMover(shelves, BLOCK_BYTES, probes=False)
     began = time.monotonic()
     for _ in range(8):
-        assert not mover.look_up("", rows, 1.0).is_done
+        assert not mover.look_up("", rows, mover.whom_to_ask(len(rows), 1.0)).is_done
     for number in range(20):
         name = rows_of(1, first=100 + number)[0][0]
         assert mover.store("", name, payload_of(name), reused=False)
     assert time.monotonic() - began < 1.0
     time.sleep(0.05)
-    look_up = mover.look_up("", rows, 1.0)
+    look_up = mover.look_up("", rows, mover.whom_to_ask(len(rows), 1.0))
     eventually(lambda: look_up.is_done)
     assert [each.shelf for each in look_up.segments] == [1]
     load = mover.load("", rows, look_up.segments)
@@ -434,13 +459,13 @@ def test_a_tier_is_probed_at_once_and_found_well_again(
     shelf = shelf_of(tier)
     with caplog.at_level(logging.WARNING, "pagoda"):
         mover = TierMover([shelf], BLOCK_BYTES)
-        eventually(lambda: not mover.would_ask(1.0))
+        eventually(lambda: not mover.whom_to_ask(1, 1.0).shelves)
         eventually(lambda: bool(caplog.records))  # which comes a moment later
     assert [each.getMessage() for each in caplog.records] == [
         "the tier fake is not asked for blocks until it is well: planted"
     ], "one that is down at the start is told of once"
     tier.fault = None
-    eventually(lambda: mover.would_ask(1.0))
+    eventually(lambda: mover.whom_to_ask(1, 1.0).shelves)
     eventually(lambda: shelf.rates.bytes_per_s is not None)
     assert mover.stats()[0].usage is not None
     mover.close(1.0)

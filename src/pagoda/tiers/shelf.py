@@ -33,8 +33,8 @@ Payloads = tuple[FrameBytes, ...]
 """Of a row: those of all groups."""
 
 MISSING = "missing"
-_KNOWN = 2**17
-"""Blocks that are remembered to be there."""
+_MOST_KNOWN = 2**17
+"""Blocks that are remembered to be there, at most."""
 _SAMPLED = 16
 """Rows of a long prefix that a shared tier is asked for at once."""
 _PROBE_TENANT = ""
@@ -78,6 +78,7 @@ class Shelf:
         self._tally = Tally()
         self._usage: TierUsage | None = None
         self._known: OrderedDict[BlockName, None] = OrderedDict()
+        self._most_known = _MOST_KNOWN
         self._seen: str | None = None
         """The name of some frame that was there a while ago, as its tier calls it."""
         self._left: tuple[str, bytes] | None = None
@@ -91,6 +92,10 @@ class Shelf:
         given any either."""
         return self.takes_stores and (self.stores_all or reused) and name not in self._known
 
+    def knows(self, name: BlockName) -> bool:
+        """It is known to have this block."""
+        return name in self._known
+
     @property
     def takes_stores(self) -> bool:
         """It is given blocks."""
@@ -100,6 +105,11 @@ class Shelf:
     def hangs_after_s(self) -> float:
         """Seconds that a call may take until its tier is said to hang."""
         return _GRACE * self.timeout_s
+
+    def remember(self, num_blocks: int) -> None:
+        """Of so many blocks that are there, at most, keep in mind that they are: those that a cache
+        can have at a time, since others are not given to it."""
+        self._most_known = min(num_blocks, _MOST_KNOWN)
 
     def drop(self) -> None:
         """A block that it wanted is not given to it."""
@@ -339,7 +349,7 @@ class Shelf:
             for name in names:
                 self._known[name] = None
                 self._known.move_to_end(name)
-            for _ in range(len(self._known) - _KNOWN):
+            for _ in range(len(self._known) - self._most_known):
                 self._known.popitem(last=False)
 
     def _forget(self, names: Iterable[BlockName]) -> None:

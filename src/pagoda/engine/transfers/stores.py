@@ -84,6 +84,8 @@ class TierStores:
                 block_id = self._cache.published(note.key, note.group)
                 if block_id is not None:
                     chosen[block_id] = note
+            elif note.reused and self._mover.has(note.name):
+                self._notes.settle(note)
         return chosen
 
     def _give(self, *, waits: bool = False) -> None:
