@@ -68,11 +68,14 @@ class TierMover:
         waiting_bytes: int = _WAITING_BYTES,
         new_workers: NewWorkers = WorkerThreads,
         probes: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`row_bytes`: of a block of all groups. `waiting_bytes`: of blocks that may wait to be
         stored on each shelf. `new_workers`: makes those that do what takes long, by their name and
-        number. `probes`: shelves are tried at once, and now and then."""
+        number. `probes`: shelves are tried at once, and now and then. `clock`: seconds that
+        answers are timed by."""
         self.row_bytes = row_bytes
+        self._clock = clock
         self._arrived = threading.Event()
         self._places = [
             _place(shelf, new_workers, Room(waiting_bytes), probes) for shelf in shelves
@@ -111,7 +114,7 @@ class TierMover:
         """Where leading rows of a prefix are."""
         places = [(number, self._places[number]) for number in asked.shelves]
         shelves = [(number, place.shelf, place.readers) for number, place in places]
-        return LookUp(shelves, tenant, rows, self.row_bytes, self._arrived.set)
+        return LookUp(shelves, tenant, rows, self.row_bytes, self._arrived.set, self._clock)
 
     def load(self, tenant: str, rows: Sequence[Row], segments: Sequence[Segment]) -> Load:
         """Fetch the rows that `segments` stand for, which are the first of `rows`."""
