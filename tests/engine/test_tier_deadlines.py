@@ -90,6 +90,9 @@ def subject(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[Subj
     type(place.shelf.rates).note_round_trip(place.shelf.rates, ROUND_TRIP_S)
     yield found
     tier.fault = None
+    while engine.tidy():
+        found.work()
+    found.work()
     engine.close()
 
 
