@@ -85,7 +85,7 @@ def tiers(tiered: LLM, frames: dict[str, bytes]) -> tuple[FakeTier, FakeTier]:
     settle(tiered)
     shelves = [place.shelf for place in tiered.engine.transfers._mover._places]
     for shelf in shelves:
-        shelf._known.clear()
+        shelf.known.clear()
     let_load(tiered.engine)
     near, far = (shelf.tier for shelf in shelves)
     near.fault = far.fault = None

@@ -16,12 +16,12 @@ BLOCK_SIZE, BLOCK_BYTES = 4, 8
 
 
 class Copied:
-    is_done = True
-
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, *, is_done: bool) -> None:
         self._num_blocks = num_blocks
+        self.is_done = is_done
 
     def wait(self) -> list[np.ndarray]:
+        self.is_done = True
         return [np.zeros(BLOCK_BYTES, np.uint8)] * self._num_blocks
 
 
@@ -52,9 +52,10 @@ class Subject:
         self.notes = StoreNotes(takes_new=False, num_groups=1)
         self.cache = CacheManager(8, BLOCK_SIZE, watchers=(self.notes,))
         self.mover = Mover()
-        self._stores = TierStores(
+        self.copies_at_once = True
+        self.stores = TierStores(
             self.cache,
-            lambda block_ids: Copied(len(block_ids)),
+            lambda block_ids: Copied(len(block_ids), is_done=self.copies_at_once),
             self.notes,
             self.mover,  # type: ignore[arg-type]
             BLOCK_BYTES,
@@ -74,7 +75,7 @@ class Subject:
         """How many blocks the tiers were asked about."""
         before = self.mover.num_asked
         while len(self.notes):
-            self._stores.hand_out()
+            self.stores.hand_out()
         return self.mover.num_asked - before
 
 
@@ -108,3 +109,17 @@ def test_what_left_the_cache_is_noted_again() -> None:
     subject.cache.forget()
     subject.ask(hot)
     assert subject.ask(hot) == 4, "the cache was emptied"
+
+
+def test_whoever_has_nothing_else_to_do_waits_for_the_device() -> None:
+    subject, hot = Subject(), list(range(16))
+    subject.copies_at_once = False
+    subject.ask(hot)
+    subject.ask(hot)
+    for _ in range(3):
+        subject.stores.hand_out()
+    assert (subject.stores.num_waiting, len(subject.mover.known)) == (4, 0), "a step goes on"
+    subject.stores.hand_out(waits=True)
+    assert (subject.stores.num_waiting, len(subject.mover.known)) == (0, 4)
+    subject.stores.hand_out(waits=True)
+    assert not subject.stores.can_go_on

@@ -449,6 +449,37 @@ def test_a_tier_whose_stores_hang_takes_no_room_from_others(
     mover.close(5.0)
 
 
+def test_so_many_blocks_are_known_to_be_there() -> None:
+    shelf, rows = shelf_of(FakeTier()), rows_of(6)
+    shelf.known.bound(4)
+    stock(shelf, rows)
+    assert [name in shelf.known for (name,) in rows] == 2 * [False] + 4 * [True]
+    stock(shelf, rows[2:3])
+    stock(shelf, rows[:1])
+    assert [name in shelf.known for (name,) in rows] == [True, False, True, False, True, True]
+
+
+def test_what_a_tier_holds_is_told_soon_after_it_changed() -> None:
+    now, tier = [0.0], FakeTier()
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=1.0, stores_all=True, clock=lambda: now[0])
+
+    def told() -> int | None:
+        shelf.look()
+        usage = shelf.stats().usage
+        return None if usage is None else usage.num_frames
+
+    assert told() is None, "nothing has changed"
+    for rows, seconds, expected in ((4, 0.1, 4), (5, 0.1, 4), (0, 3.0, 5), (0, 9.0, 5), (7, 0, 7)):
+        now[0] += seconds
+        stock(shelf, rows_of(9)[:rows]) if rows else None
+        assert told() == expected
+    tier.frames.clear()  # by others
+    now[0] += 9.0
+    assert told() == 7
+    shelf.remove("", [rows_of(1)[0][0]])
+    assert told() == 0
+
+
 def test_a_tier_is_probed_at_once_and_found_well_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

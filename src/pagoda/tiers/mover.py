@@ -133,7 +133,7 @@ class TierMover:
 
     def has(self, name: BlockName) -> bool:
         """Every shelf is known to have this block."""
-        return all(place.shelf.knows(name) for place in self._places)
+        return all(name in place.shelf.known for place in self._places)
 
     def store(self, tenant: str, name: BlockName, payload: FrameBytes, *, reused: bool) -> bool:
         """Give a block to all shelves that want it; `payload` is read later. False: some shelf

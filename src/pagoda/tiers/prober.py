@@ -43,6 +43,8 @@ class Prober:
         while not self._is_closed.wait(_TICK_S):
             if self._is_due():
                 self._shelf.probe()
+            else:
+                self._shelf.look()
 
     def _is_due(self) -> bool:
         for breaker in (self._shelf.reading, self._shelf.writing):

@@ -58,15 +58,18 @@ class TierStores:
         has_room = self._mover.num_free_bytes >= self._block_bytes
         return bool(self._copies) or (len(self._notes) > 0 and has_room)
 
-    def hand_out(self) -> None:
+    def hand_out(self, *, waits: bool = False) -> None:
         """Give the mover what has been copied, and begin to copy blocks that some tier wants and
-        has not, as many as a turn allows."""
+        has not, as many as a turn allows. `waits`: for the copy that began first, since there is
+        nothing else to do."""
         self._give()
         if len(self._copies) < _MOST_COPIES:
             chosen = self._choose()
             if chosen:
                 self._copies.append((self._begin_export(list(chosen)), list(chosen.values())))
-                self._give()
+        if waits and self._copies:
+            self._copies[0][0].wait()
+        self._give()
 
     def finish(self) -> None:
         """Wait for the copies that are under way, and give them to the mover."""

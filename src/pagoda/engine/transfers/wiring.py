@@ -51,7 +51,7 @@ class TierWiring:
     ) -> TierTransfers:
         """`retention`: of sequences whose requests do not say theirs."""
         for shelf in self.shelves:
-            shelf.remember(_REMEMBERED * storage.num_blocks)
+            shelf.known.bound(_REMEMBERED * storage.num_blocks)
         loads = TierLoads(
             cache,
             storage.import_blocks,
