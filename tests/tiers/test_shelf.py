@@ -242,6 +242,33 @@ def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
     assert not prober._is_due()
 
 
+def test_a_shelf_that_was_never_well_is_tried_as_its_breakers_say() -> None:
+    """Not in each turn of its thread, however long ago anything was loaded."""
+    clock, tier = Clock(), FakeTier()
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
+    for breaker in (shelf.reading, shelf.writing):
+        breaker._clock = clock
+    prober, tried = Prober(shelf, clock), list[float]()
+    tier.fault = "error"
+    for _ in range(NUM_FAILURES):
+        prober._probe()
+    for turn in range(120):
+        clock.now = turn / 4
+        if prober._is_due():
+            tried.append(clock.now)
+            prober._probe()
+    assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 23.5]
+    tier.fault = None
+    clock.now = 31.5
+    assert prober._is_due()
+    assert prober._probe()
+    assert not prober._is_due()
+    tier.store = tier.refuse  # type: ignore[method-assign]
+    shelf.used_at = -float("inf")
+    clock.now = 80.0
+    assert not prober._is_due(), "it was tried a while ago, if not used"
+
+
 def test_stores_are_what_is_new_or_what_was_found_again() -> None:
     [[name]] = rows_of(1)
     shelf = shelf_of(FakeTier(), stores_all=False)
