@@ -165,6 +165,11 @@ def test_a_file_of_any_architecture_may_have_q_k_and_v_in_one_tensor(name, head_
         ("olmoe", {"attention.clamp_kqv": 8.0}, "olmoe.attention.clamp_kqv=8.0"),
         ("glm4-moe", {"expert_gating_func": 1}, "glm4moe.expert_gating_func=1"),
         ("seed_oss", {"attention.value_length": 16}, "seed_oss.attention.value_length=16"),
+        (
+            "ernie4_5-moe",
+            {"expert_shared_feed_forward_length": 25},
+            "expert_shared_feed_forward_length=25: must be 24",
+        ),
         ("ernie4_5", {"rope.dimension_count": 16}, "ernie4_5.rope.dimension_count=16: only the"),
         ("olmo", {"attention.clamp_kqv": 8.0}, "olmo.attention.clamp_kqv=8.0"),
         ("granite-moe", {_SHARED: 64}, "granitemoe.expert_shared_feed_forward_length=64"),
