@@ -178,8 +178,8 @@ def test_multiples_are_bounded_together(divisor: float, llm: LLM) -> None:
         asked(llm, StructuredOutputs(json={"anyOf": [one, {"items": [one]}]}))
     with pytest.raises(InvalidRequestError, match="multipleOf may add up to at most 20,000"):
         asked(llm, StructuredOutputs(json={"$ref": "#/x", "x": {"y": [one]}, "z": one}))
+    text = json.dumps({"anyOf": [one, one]})
     with pytest.raises(InvalidRequestError, match="multipleOf may add up to at most 20,000"):
-        text = json.dumps({"anyOf": [one, one]})
         asked(llm, StructuredOutputs(grammar=f'start: "%json 1" | %json {text} | /%json {{/'))
     small = StructuredOutputs(json={"type": "integer", "multipleOf": 7, "minimum": 7, "maximum": 8})
     assert answer(llm, small) == "7"

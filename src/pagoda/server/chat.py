@@ -89,9 +89,8 @@ class ChatAnswer(ChunkedAnswer):
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
         self._thought_chunks: dict[int, TextChunk] = {}
-        token_bytes = generation.engine.tokenizer.token_bytes
         self._thought_tokens: defaultdict[int, ThoughtTokens] = defaultdict(
-            partial(ThoughtTokens, token_bytes)
+            partial(ThoughtTokens, generation.text_bytes())
         )
 
     def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
