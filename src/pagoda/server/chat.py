@@ -144,7 +144,7 @@ class ChatAnswer(ChunkedAnswer):
         return output.prompt_token_ids if self._telling.token_ids else None
 
     def _token_ids(self, choice: CompletionOutput, start: int = 0) -> list[int] | None:
-        return choice.token_ids[start:] if self._telling.token_ids else None
+        return list(choice.token_ids[start:]) if self._telling.token_ids else None
 
     def _usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)

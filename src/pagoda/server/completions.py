@@ -147,7 +147,7 @@ class CompletionAnswer(ChunkedAnswer):
             text=text,
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
-            token_ids=choice.token_ids[cursor.num_tokens :] if tells_ids else None,
+            token_ids=list(choice.token_ids[cursor.num_tokens :]) if tells_ids else None,
             prompt_token_ids=item.output.prompt_token_ids if tells_ids and is_first else None,
         )
         return object_json(said, **fields)
