@@ -1,7 +1,7 @@
 """The functions of gates.
 
-Plain functions, which kernels compile as they compile themselves: what Numba keeps of a routine that
-takes a compiled function from outside is found by no other process.
+Plain functions, which kernels compile with themselves: what Numba keeps of a routine that takes a
+compiled function from outside is found by no other process.
 """
 
 from __future__ import annotations
