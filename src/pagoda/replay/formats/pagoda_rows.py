@@ -2,14 +2,15 @@
 
     {"pagoda_trace": 1, "block_size": 16, "server": {"num_blocks": 4096, …}}
     {"number": 0, "arrival_s": 0.25, "step": 17, "turn": 16.25, "prompt_tokens": 40,
-     "output_tokens": 9, "finish_reason": "stop", "tenant": "5f0c…", "salt": "", "cache_hint": "session",
-     "hashes": "9a3c01…"}
+     "output_tokens": 9, "finish_reason": "stop", "tenant": "5f0c…", "salt": "",
+     "cache_hint": "session", "hashes": "9a3c01…"}
 
 A row is written when its request ends; `number` is its place in the order of arrival. `step` counts
-the turns that the server had taken when it took it in: in each a step was launched, one was
-concluded, or both; `turn` those when it arrived, with the part of the running one. `hashes` are 8 bytes in hexadecimal for each full block of prompt and answer, chained, under a
-salt that is drawn for the file and thrown away. `end_step`, of a request that was given up, counts
-the turns until then.
+the turns that the server had taken when it took the request in: in each a step was launched, one
+was concluded, or both. `turn` counts those when the request arrived, with the part of the running
+one that had passed. `hashes` are 8 bytes in hexadecimal for each full block of prompt and answer,
+chained, under a salt that is drawn for the file and thrown away. `end_step`, of a request that was
+given up, counts the turns until then.
 """
 
 from __future__ import annotations
