@@ -80,7 +80,8 @@ async def ask(client: httpx.AsyncClient, prompt: list[int], num_tokens: int) -> 
 
 
 async def load(port: int, shape: Shape, seed: int) -> list[tuple[float, float]]:
-    """All requests, each begun when its time comes whatever became of the others."""
+    """All requests, each begun when its time comes whatever became of the others. Before them one
+    that finds the server cold: it is in the trace too."""
     source = random.Random(seed)
     heads = [prompt_ids(number, source.randint(64, 384)) for number in range(_HEADS)]
     limits, url = httpx.Limits(max_connections=None), f"http://127.0.0.1:{port}"
@@ -88,14 +89,14 @@ async def load(port: int, shape: Shape, seed: int) -> list[tuple[float, float]]:
     async with httpx.AsyncClient(
         base_url=url, headers=headers, limits=limits, timeout=None
     ) as client:
-        await ask(client, prompt_ids(999, 64), 4)
+        cold = await ask(client, prompt_ids(999, 64), 4)
         asked = []
         for number in range(shape.num_requests):
             own = prompt_ids(1000 + number, source.randint(16, shape.own))
             prompt = source.choice(heads) + own
             asked.append(asyncio.create_task(ask(client, prompt, source.randint(16, shape.answer))))
             await asyncio.sleep(source.expovariate(shape.rate))
-        return await asyncio.gather(*asked)
+        return [cold, *await asyncio.gather(*asked)]
 
 
 async def record(path: Path, shape: Shape, args: argparse.Namespace) -> list[tuple[float, float]]:
