@@ -47,7 +47,12 @@ class HintBounds:
     """How many blocks of a pool may be set apart, and are, in all of its partitions."""
 
     __slots__ = (
-        *("most", "most_of_tenant", "num_found", "num_given_up", "num_kept", "num_set_apart"),
+        "most",
+        "most_of_tenant",
+        "num_found",
+        "num_given_up",
+        "num_kept",
+        "num_set_apart",
         "turns",
     )
 
