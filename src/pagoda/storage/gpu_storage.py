@@ -6,7 +6,8 @@ of one head is one piece of memory, whose rows are what a matrix product takes. 
 has larger ones in the same place, there is a gap from block to block. What a codec makes
 of them lies likewise, byte by byte: a head's keys `[block_size, bytes of a key]`, and so its
 values, with their scales behind (`kernels.page_layout`). A layer of latents has blocks of
-`[block_size, rank + rope size]`: a token's latent, and its shared key behind it.
+`[block_size, rank + rope size]`: a token's latent, and its shared key behind it; codes of them lie
+as `kernels.gpu.latent_form` says.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.spec import CacheSpec, WindowedLayer
-from pagoda.codecs import CODECS, Codec, codec_of
+from pagoda.codecs import CODECS, LATENT_CODECS, Codec, codec_of
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.pinned import to_device
+from pagoda.kernels.latent_code import LatentCode
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.page_layout import coded_layout
 from pagoda.storage.block_storage import BlockStorage, require_format, size_of
@@ -57,7 +59,9 @@ class GPULayer:
     blocks: torch.Tensor
     """[num_blocks, 2, num_kv_heads, block_size, head_size]: 0 are keys, 1 values; a block's numbers
     lie together. Or [num_blocks, bytes] of codes, those of its place in a block. Of latents
-    [num_blocks, block_size, head_size]"""
+    [num_blocks, block_size, head_size], or likewise bytes"""
+    latent: LatentCode | None = None
+    """How latents are coded; None: they are plain, or there are none."""
 
 
 class GPUStorage(BlockStorage):
@@ -100,8 +104,9 @@ def _require_held(layer: WindowedLayer) -> None:
     """Raises InvalidOptionError for what a device does not hold so."""
     if layer.vectors is not None:
         require_format(layer.vectors, (*GPU_DTYPES, *CODECS), takes_own=True)
-    elif layer.dtype not in GPU_DTYPES:
-        limit = f"a cache of latents on a GPU holds one of {', '.join(GPU_DTYPES)}"
+    elif layer.dtype not in (*GPU_DTYPES, *LATENT_CODECS):
+        held = ", ".join((*GPU_DTYPES, *LATENT_CODECS))
+        limit = f"a cache of latents holds one of {held}"
         raise InvalidOptionError("dtype", layer.dtype, limit)
 
 
@@ -125,7 +130,10 @@ def _view_vectors(spec: AttentionLayerSpec, block_size: int, content: torch.Tens
 
 
 def _view_latents(spec: LatentLayerSpec, block_size: int, content: torch.Tensor) -> GPULayer:
-    width = spec.rank + spec.rope_size
+    width, codec = spec.rank + spec.rope_size, LATENT_CODECS.get(spec.dtype)
+    if codec is not None:
+        code = codec.code(spec.rank, spec.rope_size)
+        return GPULayer(1, width, block_size, None, content, code)
     own = content.view(GPU_DTYPES[spec.dtype])[:, : width * block_size]
     blocks = own.unflatten(1, (block_size, width))
     return GPULayer(1, width, block_size, None, blocks)

@@ -25,6 +25,7 @@ from pagoda.kernels.gpu.activation import apply_gate
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.gpu.embed import embed
 from pagoda.kernels.gpu.head_norms import HeadNorms
+from pagoda.kernels.gpu.latent_form import LatentForm
 from pagoda.kernels.gpu.logits import adjust_logits
 from pagoda.kernels.gpu.norm import RowNorm, add_and_norm, norm_rows
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind
@@ -38,7 +39,7 @@ from pagoda.models.decoder import (
 )
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.sizing.gpu_step import LayerShape, layer_shape
-from pagoda.storage.gpu_storage import GPUStorage
+from pagoda.storage.gpu_storage import GPULayer, GPUStorage
 
 
 class _Layer(NamedTuple):
@@ -100,7 +101,7 @@ class Decoder:
             _Layer(
                 layer_shape(layer, sees_sinks=sights[group].has_sinks), layer,
                 _attention(
-                    layer, norm, layer_weights, group, sights[group], kept.blocks, own_codes,
+                    layer, norm, layer_weights, group, sights[group], kept, own_codes,
                     ropes[layer.attention.rope],
                 ),
                 layer_weights, _experts(layer, layer_weights), next_norm,
@@ -176,14 +177,17 @@ def _experts(layer: DecoderLayer, weights: LayerWeights[torch.Tensor]) -> Expert
 
 def _attention(
     layer: DecoderLayer, norm: NormSpec, weights: LayerWeights[torch.Tensor], group: int,
-    sight: Sight, blocks: torch.Tensor, codes: PageCodes | None, rotation: Rotation,
+    sight: Sight, kept: GPULayer, codes: PageCodes | None, rotation: Rotation,
 ) -> LayerAttention:  # fmt: skip
-    """Of a layer whose part of the cache is `blocks`, in that group."""
+    """Of a layer whose part of the cache is `kept`, in that group."""
     spec = layer.attention
     if isinstance(spec, LatentAttentionSpec):
         kind = sight.of_heads(spec.num_heads, 1)
-        return LatentAttention(spec, group, kind, weights, blocks, rotation)
+        form = None
+        if kept.latent is not None:
+            form = LatentForm.of(kept.latent, kept.block_size, kept.blocks.shape[1])
+        return LatentAttention(spec, group, kind, weights, kept.blocks, form, rotation)
     of_rows = spec.qk_norm is QKNorm.ROW
     norms = HeadNorms(weights.q_norm, weights.k_norm, norm.eps, norm.weight_offset, of_rows)
     kind = sight.of_heads(spec.num_heads, spec.num_kv_heads)
-    return GroupedAttention(spec, group, kind, weights, blocks, codes, rotation, norms)
+    return GroupedAttention(spec, group, kind, weights, kept.blocks, codes, rotation, norms)

@@ -19,6 +19,7 @@ from pagoda.execution.gpu.product import product
 from pagoda.execution.gpu.workspace import LayerMemory
 from pagoda.kernels.gpu.head_product import head_product
 from pagoda.kernels.gpu.latent_decode import latent_decode
+from pagoda.kernels.gpu.latent_form import LatentForm
 from pagoda.kernels.gpu.latent_prefill import latent_prefill
 from pagoda.kernels.gpu.latent_rows import rotate_and_store_latents
 from pagoda.kernels.gpu.norm import RowNorm, norm_rows
@@ -53,7 +54,9 @@ class LatentAttention(NamedTuple):
     kind: AttentionKind
     weights: LayerWeights[torch.Tensor]
     blocks: torch.Tensor
-    """[num_blocks, block_size, r + R]"""
+    """[num_blocks, block_size, r + R], or [num_blocks, bytes] of codes"""
+    form: LatentForm | None
+    """Of codes; None: plain numbers"""
     rotation: Rotation
 
     def run(self, inputs: StepInputs, hidden: torch.Tensor, memory: LayerMemory) -> torch.Tensor:
@@ -71,12 +74,14 @@ class LatentAttention(NamedTuple):
             latent_decode(
                 own.latents, own.query, self.blocks, tables, inputs.context_lens,
                 inputs.decode_rows, inputs.decode_sequences, spec.scale, memory.partial,
+                self.form,
             )  # fmt: skip
         tiling = inputs.prefill.get(self.kind)
         if tiling is not None:
             latent_prefill(
-                own.latents, own.query, self.blocks, tables, tiling, spec.scale, memory.partial
-            )
+                own.latents, own.query, self.blocks, tables, tiling, spec.scale, memory.partial,
+                self.form,
+            )  # fmt: skip
         head_product(own.attended, own.latents, weights.value_up.mT)
         return own.attended
 
@@ -99,4 +104,5 @@ class LatentAttention(NamedTuple):
         rotate_and_store_latents(
             memory.query, memory.rows, memory.down, self.blocks, inputs.positions,
             inputs.groups[self.group].slot_mapping, *self.rotation, norm, self.spec.norm_eps,
+            self.form,
         )  # fmt: skip

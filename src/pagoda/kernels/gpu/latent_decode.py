@@ -16,11 +16,11 @@ import triton.language as tl
 
 from pagoda.kernels.gpu.attention_tile import LOG2_E
 from pagoda.kernels.gpu.decode_attention import merge_splits, split_length
+from pagoda.kernels.gpu.latent_form import LatentForm, latent_pages
 from pagoda.kernels.gpu.latent_tile import (
     LatentProgram,
     LatentWidths,
     attend_latents,
-    latent_pages,
     load_queries,
     no_sums,
 )
@@ -50,7 +50,7 @@ def latent_splits(
     num_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
     rank: tl.constexpr, rope_dim: tl.constexpr, padded_rank: tl.constexpr,
     padded_rope: tl.constexpr, tile_rows: tl.constexpr, tile: tl.constexpr, least: tl.constexpr,
-    max_splits: tl.constexpr, stages: tl.constexpr,
+    max_splits: tl.constexpr, stages: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """Splits of some heads of one token: program i of n has the splits i, i + n, i + 2 n, …
 
@@ -78,6 +78,7 @@ def latent_splits(
         sums, mass, highest = attend_latents(
             sums, mass, highest, absorbed, turned, None, begin, end, blocks, table, scale,
             block_size, block_numbers, rank, rope_dim, padded_rank, padded_rope, tile, stages,
+            form,
         )  # fmt: skip
         sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # a context of no tokens: zeros
         if num_splits == 1:
@@ -99,24 +100,26 @@ def latent_decode(
     sequences: torch.Tensor,
     scale: float,
     partial: PartialSums,
+    form: LatentForm | None = None,
 ) -> None:
     """Write to `out` what each of the given tokens sees of its sequence.
 
     query: [tokens, num_heads, width], absorbed; out: [tokens, num_heads, rank], of which only the
     given tokens change; both contiguous. blocks: [num_blocks, block_size, width], the tokens' own
     latents included; a block's lie together. Others as `decode_attention` takes them. scale > 0.
-    partial: for at least latent_decode_parts(n, num_heads); written.
+    partial: for at least latent_decode_parts(n, num_heads); written. form: blocks are [num_blocks,
+    bytes] uint8 of it.
     """
     _, num_heads, width = query.shape
     rank = out.shape[2]
-    block_size, block_numbers = latent_pages(blocks)
-    assert blocks.shape[2] == width > rank
+    block_size, block_numbers = latent_pages(blocks, width, form)
+    assert width > rank
     assert out.shape[:2] == query.shape[:2]
     assert all(each.is_contiguous() for each in (out, query))
     assert block_tables.stride(1) == 1
     assert partial.sums.shape[1] == rank
     assert scale > 0
-    program = LatentProgram.of(num_heads, rank, query.dtype)
+    program = LatentProgram.of(num_heads, rank, query.dtype, form)
     widths = LatentWidths.of(rank, width - rank)
     least = split_tokens(num_heads)
     assert least % program.tile == 0
@@ -133,7 +136,7 @@ def latent_decode(
             block_tables.stride(0), first, scale * LOG2_E,
             num_heads=num_heads, block_size=block_size, block_numbers=block_numbers,
             **widths._asdict(), tile_rows=program.rows, tile=program.tile, least=least,
-            max_splits=MAX_SPLITS, stages=program.num_stages,
+            max_splits=MAX_SPLITS, stages=program.num_stages, form=form,
             num_warps=program.num_warps, num_stages=program.num_stages,
         )  # fmt: skip
         if num_splits > 1:

@@ -13,11 +13,11 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.gpu.attention_tile import LOG2_E
+from pagoda.kernels.gpu.latent_form import LatentForm, latent_pages
 from pagoda.kernels.gpu.latent_tile import (
     LatentProgram,
     LatentWidths,
     attend_latents,
-    latent_pages,
     load_queries,
     no_sums,
 )
@@ -36,6 +36,7 @@ def latent_tiles(
     num_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
     rank: tl.constexpr, rope_dim: tl.constexpr, padded_rank: tl.constexpr,
     padded_rope: tl.constexpr, tile_rows: tl.constexpr, tile: tl.constexpr, stages: tl.constexpr,
+    form: tl.constexpr,
 ):  # fmt: skip
     """Attends some rows of one tile to its tokens; what is not split goes to `out` at once."""
     part, index = tl.program_id(0), tl.program_id(1)
@@ -60,7 +61,7 @@ def latent_tiles(
     sums, mass, highest = no_sums(tile_rows, padded_rank)
     sums, mass, highest = attend_latents(
         sums, mass, highest, absorbed, turned, positions, begin, end, blocks, table, scale,
-        block_size, block_numbers, rank, rope_dim, padded_rank, padded_rope, tile, stages,
+        block_size, block_numbers, rank, rope_dim, padded_rank, padded_rope, tile, stages, form,
     )  # fmt: skip
     mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing
     sums = sums / mass[:, None]
@@ -83,18 +84,20 @@ def latent_prefill(
     tiling: PrefillTiling[torch.Tensor],
     scale: float,
     partial: PartialSums,
+    form: LatentForm | None = None,
 ) -> None:
     """Write to `out` what each token of the tiling's tiles sees of its sequence.
 
     query: [tokens, num_heads, width], absorbed; out: [tokens, num_heads, rank], of which only
     tokens of the tiles change; both contiguous. blocks: [num_blocks, block_size, width], the
     tokens' own latents included; a block's lie together. Others as `prefill_attention` takes them.
-    scale > 0. partial: for at least PREFILL_PARTS; written.
+    scale > 0. partial: for at least PREFILL_PARTS; written. form: blocks are [num_blocks, bytes]
+    uint8 of it.
     """
     _, num_heads, width = query.shape
     rank, kind = out.shape[2], tiling.kind
-    block_size, block_numbers = latent_pages(blocks)
-    assert blocks.shape[2] == width > rank
+    block_size, block_numbers = latent_pages(blocks, width, form)
+    assert width > rank
     assert out.shape[:2] == query.shape[:2]
     assert all(each.is_contiguous() for each in (out, query, tiling.tiles, tiling.merges))
     assert block_tables.stride(1) == 1
@@ -102,7 +105,7 @@ def latent_prefill(
     assert len(partial.sums) >= PREFILL_PARTS
     assert partial.sums.shape[1] == rank
     assert scale > 0
-    program = LatentProgram.of(kind.query_tokens * num_heads, rank, query.dtype)
+    program = LatentProgram.of(kind.query_tokens * num_heads, rank, query.dtype, form)
     widths = LatentWidths.of(rank, width - rank)
     num_parts = triton.cdiv(kind.query_tokens * num_heads, program.rows)
     for each in tiling.rounds:
@@ -111,7 +114,7 @@ def latent_prefill(
             block_tables.stride(0), scale * LOG2_E,
             num_heads=num_heads, block_size=block_size, block_numbers=block_numbers,
             **widths._asdict(), tile_rows=program.rows, tile=program.tile,
-            stages=program.num_stages, num_warps=program.num_warps, num_stages=program.num_stages,
+            stages=program.num_stages, form=form, num_warps=program.num_warps, num_stages=program.num_stages,
         )  # fmt: skip
         if each.num_merges:
             merge_tiles[(num_heads, kind.query_tokens, each.num_merges)](

@@ -2,7 +2,7 @@
 
     down, one row:    latent | shared key          queries, one row:   head 0: plain | turned | …
                         │          │                                              │
-                      norm       rotate                                        rotate
+                 norm (encode)   rotate                                        rotate
                         │          │                                              │
                       the token's slot in the blocks           the last numbers of each head's query
 
@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagoda.kernels.gpu.latent_tile import latent_pages
+from pagoda.kernels.gpu.encode import scaled_codes
+from pagoda.kernels.gpu.latent_form import LatentForm, latent_pages
 from pagoda.kernels.gpu.rotary import rotated
 
 _TILE = 1024
@@ -43,24 +44,64 @@ def turned_heads(
 
 
 @triton.jit
-def stored_latent(
-    place, stored, down, norm, eps, position, cosines, sines,
+def made_latent(
+    down, norm, eps, position, cosines, sines,
     rank: tl.constexpr, half: tl.constexpr, rank_tile: tl.constexpr, rope_tile: tl.constexpr,
 ):  # fmt: skip
-    """A token's latent, normed, and its key, rotated: from `down` to `place`, if it is stored."""
+    """A token's latent, normed, [rank_tile] float32 and 0 behind its end; and its key, rotated,
+    [rope_tile]."""
     dims = tl.arange(0, rank_tile)
     inside = dims < rank
     latent = tl.load(down + dims, mask=inside, other=0.0).to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(latent * latent, axis=0) / rank + eps)
     latent *= scale * tl.load(norm + dims, mask=inside, other=0.0).to(tl.float32)
-    tl.store(place + dims, latent.to(place.dtype.element_ty), mask=inside & stored)
     column = tl.arange(0, rope_tile)
     inside = column < 2 * half
     partner = tl.where(column < half, column + half, column - half)
     x = tl.load(down + rank + column, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(down + rank + partner, mask=inside, other=0.0).to(tl.float32)
-    x = rotated(x, y, column, inside, cosines, sines, position, half)
-    tl.store(place + rank + column, x.to(place.dtype.element_ty), mask=inside & stored)
+    return latent, rotated(x, y, column, inside, cosines, sines, position, half)
+
+
+@triton.jit
+def nearest_bfloat16(values):
+    """Bits, uint16, ties to even: written out, since Triton's interpreter would cut them off."""
+    bits = values.to(tl.int32, bitcast=True)
+    return ((bits + 32767 + ((bits >> 16) & 1)) >> 16).to(tl.uint16)
+
+
+@triton.jit
+def store_latent(
+    blocks, slot, latent, key,
+    rank: tl.constexpr, half: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
+    rank_tile: tl.constexpr, rope_tile: tl.constexpr, group_tile: tl.constexpr,
+    form: tl.constexpr,
+):  # fmt: skip
+    """Store a latent and a key in their slot, if there is one."""
+    block, in_block = blocks + slot // block_size * block_numbers, slot % block_size
+    column = tl.arange(0, rope_tile)
+    in_key = (column < 2 * half) & (slot >= 0)
+    if form is None:
+        place = block + in_block * (rank + 2 * half)
+        dims = tl.arange(0, rank_tile)
+        in_latent = (dims < rank) & (slot >= 0)
+        tl.store(place + dims, latent.to(blocks.dtype.element_ty), mask=in_latent)
+        tl.store(place + rank + column, key.to(blocks.dtype.element_ty), mask=in_key)
+    else:
+        groups: tl.constexpr = rank_tile // group_tile
+        group = tl.arange(0, groups)
+        dims = group[:, None] * group_tile + tl.arange(0, group_tile)[None, :]
+        wanted = (group < form.num_groups) & (slot >= 0)
+        scales_at = block + (form.scales + in_block * (form.num_groups * form.scale_bytes))
+        codes = scaled_codes(
+            tl.reshape(latent, (groups, group_tile)), scales_at + group * form.scale_bytes, wanted,
+            form,
+        )  # fmt: skip
+        place = block + in_block * rank + dims
+        tl.store(place, codes.to(tl.uint8), mask=wanted[:, None] & (dims < rank))
+        key_at = block + (form.shared + in_block * (4 * half))
+        halves = key_at.to(tl.pointer_type(tl.uint16), bitcast=True)
+        tl.store(halves + column, nearest_bfloat16(key), mask=in_key)
 
 
 @triton.jit
@@ -68,18 +109,21 @@ def latent_rows_kernel(
     query, rows, down, blocks, positions, slot_mapping, cosines, sines, norm, eps,
     num_heads: tl.constexpr, query_dim: tl.constexpr, rank: tl.constexpr, half: tl.constexpr,
     block_size: tl.constexpr, block_numbers: tl.constexpr, heads_tile: tl.constexpr,
-    rank_tile: tl.constexpr, rope_tile: tl.constexpr,
+    rank_tile: tl.constexpr, rope_tile: tl.constexpr, group_tile: tl.constexpr,
+    form: tl.constexpr,
 ):  # fmt: skip
     """See `rotate_and_store_latents`; tiles are powers of two."""
     token, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = rank + 2 * half
     position = tl.load(positions + token)
     if part == 0:
-        slot = tl.load(slot_mapping + token)
-        block, offset = slot // block_size, slot % block_size
-        stored_latent(
-            blocks + block * block_numbers + offset * width, slot >= 0, down + token * width, norm,
-            eps, position, cosines, sines, rank, half, rank_tile, rope_tile,
+        latent, key = made_latent(
+            down + token * width, norm, eps, position, cosines, sines, rank, half, rank_tile,
+            rope_tile,
+        )  # fmt: skip
+        store_latent(
+            blocks, tl.load(slot_mapping + token), latent, key, rank, half, block_size,
+            block_numbers, rank_tile, rope_tile, group_tile, form,
         )  # fmt: skip
     else:
         turned_heads(
@@ -92,6 +136,7 @@ def latent_rows_kernel(
 def rotate_and_store_latents(
     query: Tensor, rows: Tensor, down: Tensor, blocks: Tensor, positions: Tensor,
     slot_mapping: Tensor, cosines: Tensor, sines: Tensor, norm: Tensor, eps: float,
+    form: LatentForm | None = None,
 ) -> None:  # fmt: skip
     """Write what of queries is rotated to the end of each, and latents and keys to their slots.
 
@@ -99,13 +144,13 @@ def rotate_and_store_latents(
     its others stay. down: [T, r + R]: latents, which are normed, and keys, which are rotated.
     blocks: [num_blocks, block_size, r + R], a block's numbers side by side; positions: [T] int32;
     slot_mapping: [T] int64, distinct, -1: nothing is stored; cosines, sines: [positions, R / 2]
-    float32: value i turns against value i + R / 2; norm: [r]. All are contiguous.
+    float32: value i turns against value i + R / 2; norm: [r]. All are contiguous. form:
+    blocks are [num_blocks, bytes] uint8 of it.
     """
     num_tokens, num_heads, width = query.shape
     half = cosines.shape[1]
     rank, query_dim = width - 2 * half, rows.shape[2]
-    block_size, block_numbers = latent_pages(blocks)
-    assert blocks.shape[2] == width
+    block_size, block_numbers = latent_pages(blocks, width, form)
     assert rows.shape[:2] == (num_tokens, num_heads)
     assert query_dim >= 2 * half > 0
     assert down.shape == (num_tokens, width)
@@ -114,10 +159,12 @@ def rotate_and_store_latents(
     tensors = (query, rows, down, positions, slot_mapping, cosines, sines, norm)
     assert all(each.is_contiguous() for each in tensors)
     rope_tile = triton.next_power_of_2(2 * half)
+    rank_tile = triton.next_power_of_2(rank)
     heads_tile = min(max(1, _TILE // rope_tile), triton.next_power_of_2(num_heads))
     latent_rows_kernel[(num_tokens, 1 + triton.cdiv(num_heads, heads_tile))](
         query, rows, down, blocks, positions, slot_mapping, cosines, sines, norm, eps,
         num_heads=num_heads, query_dim=query_dim, rank=rank, half=half, block_size=block_size,
         block_numbers=block_numbers, heads_tile=heads_tile,
-        rank_tile=triton.next_power_of_2(rank), rope_tile=rope_tile,
+        rank_tile=rank_tile, rope_tile=rope_tile,
+        group_tile=0 if form is None else min(form.group_size, rank_tile), form=form,
     )  # fmt: skip

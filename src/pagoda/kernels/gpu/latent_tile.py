@@ -1,7 +1,7 @@
 """What attention to latents does with its rows and a tile of tokens; decode and prefill share it.
 
 A block is `[block_size, rank + rope_dim]`: of each token its latent, and behind it the key that all
-heads share. Queries are absorbed (`head_product`), so all heads meet the same vectors, and values
+heads share; or codes, which become numbers of the queries' dtype as they are read. Queries are absorbed (`head_product`), so all heads meet the same vectors, and values
 are the latents themselves: a tile is read once for all rows of a program, and is key and value.
 
     rows, one behind the other    token 0: head 0, 1, … | token 1: head 0, 1, … | …
@@ -25,24 +25,11 @@ from pagoda.kernels.gpu.attention_tile import (
     load_rows,
     weighed,
 )
+from pagoda.kernels.gpu.latent_form import LatentForm
+from pagoda.kernels.gpu.read_codes import own_numbers
 
 _LEAST_WIDTH = 16
 """Numbers of the shortest vectors that a matrix product takes."""
-
-
-class LatentPages(NamedTuple):
-    """What kernels need to know of blocks of latents."""
-
-    block_size: int
-    block_numbers: int
-    """From block to block."""
-
-
-def latent_pages(blocks: torch.Tensor) -> LatentPages:
-    """Of [num_blocks, block_size, width]; a block's own numbers lie together."""
-    _, size, width = blocks.shape
-    assert blocks.stride()[1:] == (width, 1)
-    return LatentPages(size, blocks.stride(0))
 
 
 class LatentProgram(NamedTuple):
@@ -56,7 +43,9 @@ class LatentProgram(NamedTuple):
     num_stages: int
 
     @classmethod
-    def of(cls, num_rows: int, rank: int, dtype: torch.dtype) -> LatentProgram:
+    def of(
+        cls, num_rows: int, rank: int, dtype: torch.dtype, form: LatentForm | None = None
+    ) -> LatentProgram:
         """For so many rows that lie one behind the other. float32 is for comparisons.
 
         Of latents of 512 numbers, sums of 32 rows take 64 registers of each of 256 threads, and two
@@ -111,11 +100,44 @@ def no_sums(rows: tl.constexpr, padded_rank: tl.constexpr):
 
 
 @triton.jit
+def plain_latents(
+    blocks, block_ids, in_block, readable,
+    block_numbers: tl.constexpr, rank: tl.constexpr, rope_dim: tl.constexpr,
+    padded_rank: tl.constexpr, padded_rope: tl.constexpr,
+):  # fmt: skip
+    """Latents and shared keys of a tile of tokens, each `in_block` of its own block."""
+    at = blocks + (block_ids.to(tl.int64) * block_numbers + in_block * (rank + rope_dim))
+    latents = load_rows(at, readable, rank, padded_rank)
+    return latents, load_rows(at + rank, readable, rope_dim, padded_rope)
+
+
+@triton.jit
+def coded_latents(
+    blocks, block_ids, in_block, readable, dtype: tl.constexpr,
+    rank: tl.constexpr, rope_dim: tl.constexpr, padded_rank: tl.constexpr,
+    padded_rope: tl.constexpr, form: tl.constexpr,
+):  # fmt: skip
+    """As `plain_latents`, of codes: a level times its group's scale, rounded to dtype once."""
+    block = blocks + block_ids.to(tl.int64) * form.block_bytes
+    codes = load_rows(block + in_block * rank, readable, rank, padded_rank).to(tl.int32)
+    scales_at = block + (form.scales + in_block * (form.num_groups * form.scale_bytes))
+    dims = tl.arange(0, padded_rank)
+    places = scales_at.to(tl.pointer_type(tl.float32), bitcast=True)[:, None]
+    inside = readable[:, None] & (dims < rank)[None, :]
+    scales = tl.load(places + (dims // form.group_size)[None, :], mask=inside, other=0.0)
+    latents = (own_numbers(codes, form).to(tl.float32) * scales).to(dtype)
+    shared_at = block + (form.shared + in_block * (rope_dim * 2))
+    halves = shared_at.to(tl.pointer_type(tl.bfloat16), bitcast=True)
+    shared = load_rows(halves, readable, rope_dim, padded_rope)
+    return latents, shared.to(tl.float32).to(dtype)
+
+
+@triton.jit
 def attend_latents(
     sums, mass, highest, absorbed, turned, positions, begin, end, blocks, table, scale,
     block_size: tl.constexpr, block_numbers: tl.constexpr, rank: tl.constexpr,
     rope_dim: tl.constexpr, padded_rank: tl.constexpr, padded_rope: tl.constexpr,
-    tile: tl.constexpr, stages: tl.constexpr,
+    tile: tl.constexpr, stages: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """Walk over tokens [begin, end), begin a multiple of tile.
 
@@ -131,10 +153,17 @@ def attend_latents(
         seen = readable[None, :]
         if positions is not None:
             seen = seen & (tokens[None, :] <= positions[:, None])
-        in_block = tokens.to(tl.uint32) % block_size * (rank + rope_dim)
-        at = blocks + (block_ids.to(tl.int64) * block_numbers + in_block)
-        latents = load_rows(at, readable, rank, padded_rank)
-        shared = load_rows(at + rank, readable, rope_dim, padded_rope)
+        in_block = (tokens.to(tl.uint32) % block_size).to(tl.int32)
+        if form is None:
+            latents, shared = plain_latents(
+                blocks, block_ids, in_block, readable, block_numbers, rank, rope_dim, padded_rank,
+                padded_rope,
+            )  # fmt: skip
+        else:
+            latents, shared = coded_latents(
+                blocks, block_ids, in_block, readable, absorbed.dtype, rank, rope_dim, padded_rank,
+                padded_rope, form,
+            )  # fmt: skip
         scores = tl.dot(absorbed, tl.trans(latents), input_precision="ieee")
         scores = tl.dot(turned, tl.trans(shared), scores, input_precision="ieee")
         weights, decay, mass, highest = weighed(scores, mass, highest, seen, scale)
