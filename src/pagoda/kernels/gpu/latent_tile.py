@@ -49,14 +49,16 @@ class LatentProgram(NamedTuple):
         """For so many rows that lie one behind the other. float32 is for comparisons.
 
         Of latents of 512 numbers, sums of 32 rows take 64 registers of each of 256 threads, and two
-        tiles of 32 tokens 72 KiB. Twice as many rows take more registers than there are.
+        tiles of 32 tokens 72 KiB. Twice as many rows take more registers than there are; so do as
+        many, where codes become numbers in registers.
         """
         if dtype.itemsize > 2:
             return cls(16, 16, num_warps=4, num_stages=1)
+        is_few = num_rows <= 16 or form is not None
         if ON_AMD:
-            rows, tile = (16, 32) if num_rows <= 16 else (32, 16)
+            rows, tile = (16, 32) if is_few else (32, 16)
             return cls(rows, tile, num_warps=4, num_stages=2)
-        rows, tile = 16 if num_rows <= 16 else 32, 32 if rank > 256 else 64
+        rows, tile = 16 if is_few else 32, 32 if rank > 256 else 64
         return cls(rows, tile, num_warps=8, num_stages=2)
 
 
@@ -111,6 +113,12 @@ def plain_latents(
     return latents, load_rows(at + rank, readable, rope_dim, padded_rope)
 
 
+@triton.constexpr_function
+def group_numbers(form, padded_rank):
+    """Numbers of a tile that share a scale."""
+    return min(form.group_size, padded_rank)
+
+
 @triton.jit
 def coded_latents(
     blocks, block_ids, in_block, readable, dtype: tl.constexpr,
@@ -121,11 +129,14 @@ def coded_latents(
     block = blocks + block_ids.to(tl.int64) * form.block_bytes
     codes = load_rows(block + in_block * rank, readable, rank, padded_rank).to(tl.int32)
     scales_at = block + (form.scales + in_block * (form.num_groups * form.scale_bytes))
-    dims = tl.arange(0, padded_rank)
-    places = scales_at.to(tl.pointer_type(tl.float32), bitcast=True)[:, None]
-    inside = readable[:, None] & (dims < rank)[None, :]
-    scales = tl.load(places + (dims // form.group_size)[None, :], mask=inside, other=0.0)
-    latents = (own_numbers(codes, form).to(tl.float32) * scales).to(dtype)
+    group_tile: tl.constexpr = group_numbers(form, padded_rank)
+    group = tl.arange(0, padded_rank // group_tile)
+    places = scales_at.to(tl.pointer_type(tl.float32), bitcast=True)[:, None] + group[None, :]
+    inside = readable[:, None] & (group < form.num_groups)[None, :]
+    scales = tl.load(places, mask=inside, other=0.0)
+    levels = own_numbers(codes, form).to(tl.float32)
+    levels = tl.reshape(levels, (codes.shape[0], padded_rank // group_tile, group_tile))
+    latents = tl.reshape((levels * scales[:, :, None]).to(dtype), codes.shape)
     shared_at = block + (form.shared + in_block * (rope_dim * 2))
     halves = shared_at.to(tl.pointer_type(tl.bfloat16), bitcast=True)
     shared = load_rows(halves, readable, rope_dim, padded_rope)
