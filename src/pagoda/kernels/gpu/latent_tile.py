@@ -53,7 +53,7 @@ class LatentProgram(NamedTuple):
         many, where codes become numbers in registers.
         """
         if dtype.itemsize > 2:
-            return cls(16, 16, num_warps=4, num_stages=1)
+            return cls(16, 16, num_warps=4 if ON_AMD else 8, num_stages=2)
         is_few = num_rows <= 16 or form is not None
         if ON_AMD:
             rows, tile = (16, 32) if is_few else (32, 16)
