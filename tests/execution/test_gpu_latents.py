@@ -18,7 +18,13 @@ from pagoda.codecs import LATENT_CODECS
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, ExpertsSpec, LatentAttentionSpec, MLPSpec
+from pagoda.models.decoder import (
+    AttentionSpec,
+    DecoderSpec,
+    ExpertsSpec,
+    LatentAttentionSpec,
+    MLPSpec,
+)
 from pagoda.sizing.gpu_step import layer_shape
 from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE, HAS_GPU
@@ -104,7 +110,8 @@ def test_latents_may_be_coded_in_some_layers_and_what_is_wider_lies_beside() -> 
     spec = decoder_spec([dataclasses.replace(BY_LATENTS, rank=144), BY_LATENTS])
     formats = [form, "float32"]
     executor, pager = make(spec, formats=formats)
-    coded = reference_logits(spec, random_weights(spec), tokens(9), codec=[LATENT_CODECS[form], None])
+    codecs = [LATENT_CODECS[form], None]
+    coded = reference_logits(spec, random_weights(spec), tokens(9), codec=codecs)
     assert (run(executor, pager, tokens(9), [8, 1]) - coded).abs().max() < 1e-4
     bytes_of_token = (144 + 2 * 4 + 8 * 2) + (32 + 8) * 4
     assert executor.storage.size_bytes == NUM_BLOCKS * BLOCK_SIZE * bytes_of_token

@@ -22,10 +22,10 @@ from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.spec import CacheSpec, WindowedLayer
 from pagoda.codecs import CODECS, LATENT_CODECS, Codec, codec_of
+from pagoda.errors import InvalidOptionError
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.pinned import to_device
 from pagoda.kernels.latent_code import LatentCode
-from pagoda.errors import InvalidOptionError
 from pagoda.kernels.page_layout import coded_layout
 from pagoda.storage.block_storage import BlockStorage, require_format, size_of
 

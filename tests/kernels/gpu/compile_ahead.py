@@ -105,9 +105,7 @@ def main(chip: str) -> None:
 
     recorder = Recorder()
     JITFunction.run = lambda *args, **kwargs: recorder.run(*args, **kwargs)
-    for launch in chain(
-        attention_launches(), latent_launches(), expert_launches(), row_launches()
-    ):
+    for launch in chain(attention_launches(), latent_launches(), expert_launches(), row_launches()):
         recorder.kernels.clear()
         launch.call()
         assert recorder.kernels, f"{launch.name} launched nothing"

@@ -112,6 +112,4 @@ def latent_launches() -> Iterator[Launch]:
             f"head_product keys {case}",
             partial(head_product, query[:, :, :rank], rows[:, :, : case.nope_dim], key_up),
         )
-        yield Launch(
-            f"head_product values {case}", partial(head_product, values, out, value_up.mT)
-        )
+        yield Launch(f"head_product values {case}", partial(head_product, values, out, value_up.mT))

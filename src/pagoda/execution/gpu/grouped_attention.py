@@ -1,6 +1,6 @@
 """Attention of a layer that keeps keys and values: launches from its first product on.
 
-    qkv | norm, rotate and store | decode, merge | prefill, merge | turn, where a codec asks for it
+qkv | norm, rotate and store | decode, merge | prefill, merge | turn, where a codec asks for it
 """
 
 from __future__ import annotations

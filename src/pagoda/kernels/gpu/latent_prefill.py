@@ -114,7 +114,8 @@ def latent_prefill(
             block_tables.stride(0), scale * LOG2_E,
             num_heads=num_heads, block_size=block_size, block_numbers=block_numbers,
             **widths._asdict(), tile_rows=program.rows, tile=program.tile,
-            stages=program.num_stages, form=form, num_warps=program.num_warps, num_stages=program.num_stages,
+            stages=program.num_stages, form=form,
+            num_warps=program.num_warps, num_stages=program.num_stages,
         )  # fmt: skip
         if each.num_merges:
             merge_tiles[(num_heads, kind.query_tokens, each.num_merges)](

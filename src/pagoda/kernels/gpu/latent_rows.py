@@ -6,8 +6,8 @@
                         │          │                                              │
                       the token's slot in the blocks           the last numbers of each head's query
 
-One program has one token, and its latent and key or some of its heads. What is plain of queries goes
-through `head_product`. Computed in float32.
+One program has one token, and its latent and key or some of its heads. What is plain of queries
+goes through `head_product`. Computed in float32.
 """
 
 from __future__ import annotations

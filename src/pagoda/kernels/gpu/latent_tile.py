@@ -1,8 +1,9 @@
 """What attention to latents does with its rows and a tile of tokens; decode and prefill share it.
 
 A block is `[block_size, rank + rope_dim]`: of each token its latent, and behind it the key that all
-heads share; or codes, which become numbers of the queries' dtype as they are read. Queries are absorbed (`head_product`), so all heads meet the same vectors, and values
-are the latents themselves: a tile is read once for all rows of a program, and is key and value.
+heads share; or codes, which become numbers of the queries' dtype as they are read. Queries are
+absorbed (`head_product`), so all heads meet the same vectors, and values are the latents
+themselves: a tile is read once for all rows of a program, and is key and value.
 
     rows, one behind the other    token 0: head 0, 1, … | token 1: head 0, 1, … | …
     a program                     so many of them, wherever tokens begin
