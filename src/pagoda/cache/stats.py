@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pagoda.cache.prefix_pool import PrefixPool
+from pagoda.cache.prefix_pool import PrefixPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +45,3 @@ class CacheStats:
     def usage(self) -> float:
         """Share of the pool that sequences hold, 0 to 1."""
         return 1 - self.num_free_blocks / self.num_blocks
-
-
-@dataclass(slots=True)
-class Counts:
-    """What is counted from the start on."""
-
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    allocations: int = 0
-    evictions: int = 0
-    commits: int = 0
-    copies_on_write: int = 0
