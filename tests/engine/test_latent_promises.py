@@ -181,7 +181,7 @@ def test_the_lab_tries_what_latents_can_be_stored_in(model: Model) -> None:
 
 def test_a_plan_for_a_gpu_has_latents(directory: str, model: Model) -> None:
     for stored, token_bytes in (({}, 1152), ({"kv_cache_dtype": "fp8"}, 656)):
-        request: Any = {"engine": "pagoda", "gpu": "H100", "max_model_len": 128, **stored}
+        request: Any = {"engine": "pagoda", "gpu": "H100", "dtype": "bfloat16", **stored}
         plan = make_plan(find_facts(directory), PlanRequest(**request))
         assert plan.block_bytes == plan.block_size * len(model.spec.layers) * token_bytes
 
