@@ -133,12 +133,16 @@ class AsyncEngine:
         """Start the engine's thread."""
         self._thread.start()
 
-    async def shutdown(self) -> None:
+    async def shutdown(self, timeout_s: float | None = None) -> None:
         """End every request that is left and wait for the engine's thread to finish; what is on
-        its way to tiers is stored, for some seconds at most."""
+        its way to tiers is stored, for some seconds at most.
+
+        A step that has not ended after `timeout_s` is waited for no longer: requests are told, and
+        nothing is stored. None: it is waited for.
+        """
         self._intake_threads.close()
-        await asyncio.to_thread(self._thread.stop)
-        await asyncio.to_thread(self.engine.close)
+        if await asyncio.to_thread(self._thread.stop, timeout_s):
+            await asyncio.to_thread(self.engine.close)
 
     def stats(self) -> EngineStats:
         """As of the last step."""
