@@ -250,6 +250,20 @@ def test_a_server_that_restarts_is_watched_on() -> None:
     assert len(scrapes) == 9 - 4
 
 
+def test_what_the_check_takes_is_no_part_of_the_watch() -> None:
+    clock, metrics = ticking(), texts("pagoda-decode")[0]
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, text=f"{metrics}\n"))
+    with httpx.Client(transport=transport) as client:
+        scrapes = watch(
+            client,
+            "http://server/metrics",
+            WatchOptions(1.0, 0.5),
+            check=lambda scrape: clock.sleep(60.0),
+            clock=clock,
+        )
+    assert [scrape.time_s for scrape in scrapes] == [0.0, 60.5, 61.0]
+
+
 def test_a_server_that_goes_away_is_refused() -> None:
     metrics = texts("pagoda-decode")[0]
     with (

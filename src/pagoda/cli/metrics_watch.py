@@ -70,7 +70,7 @@ def watch(
     check: Callable[[Scrape], object] = lambda scrape: None,
     clock: Clock | None = None,
 ) -> list[Scrape]:
-    """Scrape `url` for as long as `options` say.
+    """Scrape `url` once, and then for as long as `options` say.
 
     `on_scrape` hears which share of the time has gone; `check` sees the first scrape, and may
     refuse it before anybody waits. A scrape that fails is left out, except the
@@ -80,7 +80,7 @@ def watch(
     clock = clock or Clock()
     scrapes = [_scrape(client, url, clock)]
     check(scrapes[0])
-    start = scrapes[0].time_s
+    start = clock.now()
     failures: list[InvalidOptionError] = []
     try:
         while (gone := clock.now() - start) < options.watch:
