@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 from contextlib import aclosing, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -217,9 +217,8 @@ def _enable_line_editing() -> None:
 
 def _require_servers_own(options: EngineOptions) -> None:
     """Of the engine's options none but the model is said. Raises `InvalidOptionError`."""
-    defaults = EngineOptions(model=options.model)
-    for field in fields(EngineOptions):
-        given = getattr(options, field.name)
-        if given != getattr(defaults, field.name):
+    defaults = EngineOptions(model=options.model).as_told()
+    for name, given in options.as_told().items():
+        if given != defaults[name]:
             limit = "not beside url: the server has its own options of the engine"
-            raise InvalidOptionError(field.name, given, limit)
+            raise InvalidOptionError(name, given, limit)
