@@ -66,6 +66,18 @@ def test_the_application_serves_the_engine(
     assert (told["max_num_seqs"], told["enable_prefix_caching"]) == (3, False)
 
 
+def test_an_address_may_name_its_interface(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[tuple[str, ...]] = []
+    monkeypatch.setattr("pagoda.cli.serve.bind", lambda host, port: bind("127.0.0.1", port))
+    monkeypatch.setattr(
+        "pagoda.server.run.run", lambda *given: served.append(given[2].allowed_hosts)
+    )
+    assert run(["serve", "--host", "fe80::1%eth0", "--port", "0"]) == 0
+    assert served == [("fe80::1",)]
+
+
 def test_a_model_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "one", "--model", "other", "--port", "0"]) == 2
     assert capsys.readouterr().err == "pagoda: error: model='other': one is named as well\n"

@@ -172,7 +172,7 @@ def serve(
     ):
         server_options = replace(
             server_options,
-            allowed_hosts=(*server_options.allowed_hosts, address.host),
+            allowed_hosts=(*server_options.allowed_hosts, _without_zone(address.host)),
             max_num_connections=most_connections(server_options.max_num_connections),
         )
         if server_options.usage_file is not None:
@@ -196,3 +196,8 @@ def serve(
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
         with recorded(engine, options, server_options):
             run(application, listener, server_options)
+
+
+def _without_zone(host: str) -> str:
+    """An address without the interface it is on, like fe80::1%eth0: clients tell none."""
+    return host.partition("%")[0]
