@@ -13,8 +13,9 @@ import pytest
 
 from doctor.doctor_metrics import READINGS, texts_of
 from pagoda.cli.main import run
-from pagoda.cli.metrics_watch import Clock, client_for, metrics_url, watch
+from pagoda.cli.metrics_watch import Clock, metrics_url, watch
 from pagoda.cli.plan_model import find_facts
+from pagoda.cli.server_client import client_for
 from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.request import ModelFacts
