@@ -179,7 +179,7 @@ class LLM:
     def sessions(self) -> SessionDesk:
         """Saves and restores, exports and imports what was computed with a `session_id`; the tenant
         is ""."""
-        return SessionDesk(self.engine.sessions, self._between_steps)
+        return SessionDesk(self.engine.sessions, self._use_cache)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: text to token ids and back."""
@@ -200,9 +200,9 @@ class LLM:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _between_steps(self, do: Callable[[], Result]) -> Result:
+    def _use_cache(self, do: Callable[[], Result]) -> Result:
         done: list[Result] = []
-        self._steps.between(lambda: done.append(self.engine.between_steps(do)))
+        self._steps.between(lambda: done.append(self.engine.use_cache(do)))
         return done[0]
 
     def _answer(
