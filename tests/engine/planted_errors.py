@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pagoda
 from pagoda.engine.core import Engine
@@ -105,8 +105,12 @@ class Planted:
             if self._turns_left == 0:
                 self.frames = list(stack(frame))
                 self.held = [(each.f_code.co_name, variables(each)) for each in self.frames]
-                raise self._error
+                self._raise()
         return self._line
+
+    def _raise(self) -> NoReturn:
+        """Python traces nothing more after this."""
+        raise self._error
 
 
 def stack(frame: FrameType | None) -> Iterator[FrameType]:

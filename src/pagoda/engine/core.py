@@ -190,6 +190,10 @@ class Engine:
             self.transfers.hand_out(is_idle=launched is due is None)
             self.watch.end()
 
+    def finish_recovery(self) -> None:
+        """See `Recovery.finish`."""
+        self._recovery.finish()
+
     def tidy(self) -> bool:
         """While nothing runs: one piece of what could wait. False: nothing is left."""
         if not self.transfers.has_stores:

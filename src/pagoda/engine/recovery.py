@@ -28,7 +28,7 @@ class Recovery:
     """Guards each change of the engine: a `with` block is done whole, or recovered from.
 
     Nothing leaves the block but interrupts. An interrupt may come at any place of the recovery too;
-    the next block then begins with another.
+    the next block then begins with another, or `finish` has done it before.
     """
 
     def __init__(
@@ -55,9 +55,15 @@ class Recovery:
         self._standing: dict[int, int] = {}
         """What `_started_over` goes by: how many tokens each sequence had, by its id."""
 
-    def __enter__(self) -> None:
+    def finish(self) -> None:
+        """Recover, if an interrupt broke a recovery off. To be done before news are told: whoever
+        it told of is forgotten then, and is not told again."""
         if self._is_changing:
             self._recover()
+            self._is_changing = False
+
+    def __enter__(self) -> None:
+        self.finish()
         self._in_hand.request_id = None
         self._is_changing = True
 

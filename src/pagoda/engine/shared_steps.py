@@ -84,6 +84,7 @@ class SharedSteps:
         Wherever an interrupt comes, each has been told once or is still news.
         """
         news = self._engine.news
+        self._engine.finish_recovery()
         if not news:
             self._engine.advance()
         while news.errors:
