@@ -7,21 +7,27 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import httpx
 import pytest
 
 from checkpoints import CASES, write_checkpoint
+from pagoda.cache import CacheManager
 from pagoda.cli.main import run
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
+from pagoda.replay import recorder
+from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.trace_file import TraceFile
 from pagoda.replay.trace_writer import NUM_OLDER, TraceWriter
+from pagoda.scheduling import Scheduler
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.recording import recorded
+from scheduling.fake_model import request
 from server.live import live_server
 
 SECRET = "the password of the day is swordfish, "
@@ -175,3 +181,33 @@ def test_serving_goes_on_where_the_disk_fails(
     with serving(checkpoint, tmp_path / "day.jsonl") as (url, _):
         assert [ask(url, number) for number in range(3)] == [200] * 3
     assert caplog.text.count("no space left") == 1
+
+
+def test_a_disk_that_hangs_holds_no_end_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk_is_asked, disk_answers = Event(), Event()
+
+    def write(self: TraceWriter, line: str) -> None:
+        disk_is_asked.set()
+        disk_answers.wait()
+
+    monkeypatch.setattr(TraceWriter, "write", write)
+    monkeypatch.setattr(recorder, "MOST_QUEUED", 2)
+    monkeypatch.setattr(recorder, "_LAST_WORDS_S", 0.05)
+    scheduler = Scheduler(
+        CacheManager(8, 4), max_num_batched_tokens=16, max_num_seqs=4, max_model_len=32
+    )
+    setting = RecordedSetting(8, 4, "lru", True, 16, 4, 32)
+    recording = recorder.Recorder(tmp_path / "day.jsonl", setting, 4000)
+    for number in range(5):
+        sequences = scheduler.add(request(str(number), [1, 2]))
+        recording.came(sequences, number)
+        recording.went(sequences, number)
+        assert disk_is_asked.wait(5)
+    end = Thread(target=recording.close, daemon=True)
+    end.start()
+    end.join(5)
+    assert not end.is_alive()
+    assert "the disk hangs" in caplog.text
+    disk_answers.set()
