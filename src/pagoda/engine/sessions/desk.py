@@ -206,7 +206,7 @@ class SessionDesk:
         """Publish the blocks from number `start` on, as long as there is room."""
         for rows in pieces:
             stop = start + len(rows)
-            if rows and self._between_steps(partial(course.put, start, rows)) < stop:
+            if self._between_steps(partial(course.put, start, rows)) < stop:
                 course.reason = NO_ROOM
                 return
             start = stop
