@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.engine.streams import call_in
 from pagoda.server.admission import Admission
 from pagoda.server.shares import Shares
@@ -41,7 +42,10 @@ class SessionWork:
             yield
 
     async def do(self, do: Callable[[], Result]) -> Result:
-        """What `do` returns, or raises, in a thread. It ends there even if nobody waits for it."""
+        """What `do` returns, or raises, in a thread. It ends there even if nobody waits for it.
+
+        Raises `SessionFailedError` where there is no thread.
+        """
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def settle(tell: Callable[[], None]) -> None:
@@ -55,5 +59,6 @@ class SessionWork:
             else:
                 settle(partial(done.set_result, result))
 
-        self._workers.submit(carry_out)
+        if not self._workers.submit(carry_out):
+            raise SessionFailedError("no thread can be started for it")
         return await done
