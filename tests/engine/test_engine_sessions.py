@@ -201,6 +201,22 @@ def test_a_tier_that_fails_costs_no_more_than_the_session(make: Make) -> None:
     require_nothing_left(other.engine, NUM_BLOCKS)
 
 
+def test_a_copy_that_fails_costs_nobody_anything_cached(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = make(FakeTier())
+    tokens = say(llm, session_id="tea")
+
+    def no_memory(block_ids: Sequence[int]) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(llm.engine.sessions.blocks, "_begin_export", no_memory)
+    for ask in (llm.sessions.save, llm.sessions.export):
+        with pytest.raises(SessionFailedError, match="could not be copied"):
+            ask("", "tea")
+    assert num_cached(llm, tokens[:-1]) == full(len(tokens) - 2)
+
+
 def test_a_hole_ends_what_is_saved(make: Make) -> None:
     tier = FakeTier(is_shared=True)
     llm = make(tier)

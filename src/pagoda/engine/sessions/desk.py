@@ -99,7 +99,7 @@ class SessionDesk:
         tier, and what it is.
 
         Raises `NoTierError`, `UnknownSessionError`, and `SessionFailedError` where no tier takes
-        it.
+        it or its blocks cannot be copied.
         """
         shelves = self._shelves
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
@@ -138,7 +138,8 @@ class SessionDesk:
     def export(self, tenant: str, session_id: str) -> ExportedSession:
         """A session and its leading blocks that are in the cache, as a file.
 
-        Raises `NoKeyError`, `UnknownSessionError`, and `NothingCachedError`.
+        Raises `NoKeyError`, `UnknownSessionError`, `NothingCachedError`, and `SessionFailedError`
+        where its blocks cannot be copied or the file cannot be written.
         """
         files = self._files
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
