@@ -138,6 +138,9 @@ def test_bounds_are_each_tenants_own() -> None:
     for number in range(MOST_TENANTS + 5):
         put(f"made up {number}", "x")
     assert sessions.of("bob") == sessions.of("made up 4") == []
+    assert sessions.forget("made up 9", "x")
+    put("bob", "his")
+    assert sessions.of("made up 5") != [], "a tenant without any takes nobody's place"
     assert sessions.of(f"made up {MOST_TENANTS + 4}")
 
 
