@@ -28,7 +28,7 @@ from pagoda.engine.sessions.errors import (
 from pagoda.engine.sessions.manifest import manifest_of, read_manifest
 from pagoda.engine.sessions.session import Session, read_session
 from pagoda.engine.sessions.sessions import MOST_TENANTS, Sessions
-from pagoda.errors import InvalidRequestError
+from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.tiers.key_file import write_new_secret
 from pagoda.tiers.names import BlockName
@@ -218,6 +218,24 @@ def test_a_copy_that_fails_costs_nobody_anything_cached(
         with pytest.raises(SessionFailedError, match="could not be copied"):
             ask("", "tea")
     assert num_cached(llm, tokens[:-1]) == full(len(tokens) - 2)
+
+
+def test_without_prefix_caching_that_is_told_and_no_missing_key(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    llm = make(enable_prefix_caching=False)
+    assert "no block leaves the engine" in caplog.text
+    say(llm, session_id="tea")
+    (tmp_path / "tea").write_bytes(b"")
+    with (tmp_path / "tea").open("rb") as file:
+        for ask in (
+            lambda: llm.sessions.save("", "tea"),
+            lambda: llm.sessions.restore("", "tea"),
+            lambda: llm.sessions.export("", "tea"),
+            lambda: llm.sessions.import_file("", file),
+        ):
+            with pytest.raises(RefusedError, match="enable_prefix_caching=False: blocks are found"):
+                ask()
 
 
 def test_a_hole_ends_what_is_saved(make: Make) -> None:

@@ -71,6 +71,11 @@ class SessionBlocks:
         self.piece_rows = max(1, PIECE_BYTES // row_bytes)
         """Rows that are copied between two steps, at most."""
 
+    @property
+    def are_found(self) -> bool:
+        """Prefix caching is on."""
+        return self._cache.enable_prefix_caching
+
     def table(self, session: Session) -> BlockTable:
         """One of its own, which holds nothing."""
         return self._cache.open(
@@ -103,7 +108,7 @@ class SessionBlocks:
         before them are gone, and where somebody is just computing them. `table` is for this alone,
         with `start` growing.
         """
-        if not self._cache.enable_prefix_caching:
+        if not self.are_found:
             return 0
         tokens = tokens[: (start + len(rows)) * self.block_size]
         prefix = IncomingPrefix(self._cache, self._import_blocks, table, tokens)

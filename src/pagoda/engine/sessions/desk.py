@@ -19,6 +19,7 @@ from typing import BinaryIO, Protocol, TypeVar
 from pagoda.engine.sessions.blocks import CopiedRow, SessionBlocks
 from pagoda.engine.sessions.course import Course
 from pagoda.engine.sessions.errors import (
+    NoCachingError,
     NoKeyError,
     NothingCachedError,
     NoTierError,
@@ -56,7 +57,10 @@ class BetweenSteps(Protocol):
 
 
 class SessionDesk:
-    """Any thread may call it but the engine's own, and those that must not wait."""
+    """Any thread may call it but the engine's own, and those that must not wait.
+
+    What raises `NoTierError` or `NoKeyError` raises `NoCachingError` where prefix caching is off.
+    """
 
     def __init__(self, support: SessionSupport, between_steps: BetweenSteps) -> None:
         self._support = support
@@ -239,15 +243,21 @@ class SessionDesk:
 
     @property
     def _shelves(self) -> SessionShelves:
+        self._require_caching()
         if self._support.shelves is None:
             raise NoTierError
         return self._support.shelves
 
     @property
     def _files(self) -> SessionFiles:
+        self._require_caching()
         if self._support.files is None:
             raise NoKeyError
         return self._support.files
+
+    def _require_caching(self) -> None:
+        if self._support.blocks is not None and not self._support.blocks.are_found:
+            raise NoCachingError
 
 
 def _present(names: Sequence[Row], rows: Sequence[CopiedRow]) -> list[tuple[BlockName, FrameBytes]]:
