@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -273,6 +273,15 @@ def test_other_settings_go_by_the_clock() -> None:
     assert told["by_steps"] is False
     assert told["hit_rate"] <= told["unbounded_hit_rate"]
     assert told["time_to_first_token_s"]["p50"] > 0
+
+
+def test_a_day_with_tiers_goes_by_the_clock() -> None:
+    trace = ListedTrace([asked(walk, output=5) for walk in prefixes(1, 40)])
+    server = ServerSetting(CacheSetting(16, UNIT, "lru"), SchedulerSetting())
+    for has_tiers in (False, True):
+        trace.recorded = replace(server.as_recorded, has_tiers=has_tiers)
+        [answer] = replay_servers(trace, [server], lambda _: SECOND)
+        assert answer.by_steps is not has_tiers
 
 
 def test_quotas_are_the_same_shares_of_another_pool() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -26,9 +27,10 @@ from pagoda.replay.trace_writer import NUM_OLDER, TraceWriter
 from pagoda.scheduling import Scheduler
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
-from pagoda.server.recording import recorded
+from pagoda.server.recording import recorded, setting_of
 from scheduling.fake_model import request
 from server.live import live_server
+from tiers.fake_tier import FakeTier
 
 SECRET = "the password of the day is swordfish, "
 HINTS = [None, "session", "pin", "none"]
@@ -129,6 +131,13 @@ def test_hashes_of_two_starts_cannot_be_compared(
         return {row["hashes"][place : place + 16] for row in rows for place in (0, 16)}
 
     assert hashes(trace).isdisjoint(hashes(day[0]))
+
+
+def test_a_server_with_tiers_says_so(checkpoint: Path) -> None:
+    options = EngineOptions(str(checkpoint), max_model_len=128, num_gpu_blocks_override=33)
+    engine = AsyncEngine.load(options)
+    assert not setting_of(engine, options).has_tiers
+    assert setting_of(engine, replace(options, kv_tier=[FakeTier()])).has_tiers
 
 
 def test_files_take_no_more_than_they_may(tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ def _setting(server: object) -> RecordedSetting | None:
         steps_ahead=fields.whole(row, "steps_ahead"),
         tenant_quotas=_quotas(row["tenant_quotas"]),
         streams_step_aside=fields.switch(row, "streams_step_aside"),
+        has_tiers=fields.switch(row, "has_tiers"),
     )
 
 
