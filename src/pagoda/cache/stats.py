@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from pagoda.cache.hinted import HintCounts
 from pagoda.cache.prefix_pool import PrefixPool
 
 
@@ -19,6 +20,7 @@ class CacheStats:
     num_cached_blocks: int
     """Free blocks whose content can still be found."""
     num_indexed_blocks: int
+    hints: HintCounts
     prefix_queries: int
     """Tokens that were looked up when their sequence began."""
     prefix_hits: int
@@ -38,6 +40,7 @@ class CacheStats:
             num_free_blocks=blocks.pool.num_free,
             num_cached_blocks=blocks.pool.num_cached,
             num_indexed_blocks=len(blocks.index),
+            hints=blocks.pool.partitions.hints,
             **asdict(blocks.counts),
         )
 

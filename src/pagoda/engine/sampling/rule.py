@@ -4,7 +4,7 @@
                                                                             │
                         in main memory: `logits.change_logits`  on a GPU: `gpu_logits.change_on_gpu`
 
-A rule names tokens and numbers once a row and step. What is done with them is one of three edits,
+A rule names tokens and numbers once a row and step. What is done with them is one of four edits,
 and each edit has two appliers. They round alike, so both give the same logits to the last bit.
 """
 
