@@ -16,7 +16,7 @@ class NoCachingError(RefusedError):
     """Blocks of sessions are not found."""
 
     def __init__(self) -> None:
-        limit = "blocks are found by prefix caching alone, and so are those of sessions: leave it on"
+        limit = "blocks are found by prefix caching alone, those of sessions too: leave it on"
         super().__init__("enable_prefix_caching", False, limit)
 
 
