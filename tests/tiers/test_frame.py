@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tracemalloc
 from collections import Counter
@@ -316,7 +317,14 @@ def test_a_label_tells_the_facts_and_cannot_lie() -> None:
     assert name == label_name_of(FACTS.short)
     assert not is_label(FORMATS["plain"].name(BLOCK))
     assert read_label(name, label) == FACTS
-    lies = [b"", label[:-1], label + b" ", b"[1]", b"\xff", b"9" * 999, bytes(MAX_LABEL_BYTES + 1)]
+    named = Namespace(FACTS.facts, "a model")
+    assert (named.digest, named == FACTS, named.label == label) == (FACTS.digest, True, False)
+    found = read_label(name, named.label)
+    assert found is not None
+    assert found.model_name == "a model"
+    assert read_label(Namespace({}).label_name, label) is None, "another's"
+    lies = [json.dumps(FACTS.facts).encode(), b'{"facts":{}}', b'{"facts":7,"model":""}']
+    lies += [b"", label[:-1], label + b" ", b"[1]", b"\xff", b"9" * 999, bytes(MAX_LABEL_BYTES + 1)]
     assert [read_label(name, lie) for lie in lies] == [None] * len(lies)
 
 

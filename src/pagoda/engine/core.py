@@ -194,7 +194,7 @@ class Engine:
         """While nothing runs: one piece of what could wait. False: nothing is left."""
         if not self.transfers.has_stores:
             return False
-        self.transfers.hand_out(is_idle=False)
+        self.transfers.hand_out(is_idle=True)
         return True
 
     def close(self) -> None:

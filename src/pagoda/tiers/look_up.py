@@ -20,6 +20,7 @@ class LookUp:
         rows: Sequence[Row],
         row_bytes: int,
         tell: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`shelves`: those to be asked, by their numbers."""
         self._shelves = list(reversed(shelves))
@@ -27,7 +28,8 @@ class LookUp:
         self._rows = rows
         self._row_bytes = row_bytes
         self._tell = tell
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         self._is_abandoned = False
         self.segments: tuple[Segment, ...] = ()
         """What has been found so far."""
@@ -44,7 +46,7 @@ class LookUp:
     def _ask_next(self) -> None:
         num_found = sum(each.num_rows for each in self.segments)
         if not self._shelves or num_found == len(self._rows) or self._is_abandoned:
-            self.seconds = time.monotonic() - self._began
+            self.seconds = self._clock() - self._began
             self.is_done = True
             self._tell()
             return

@@ -15,7 +15,8 @@ from pagoda.cache.prefix import BlockKey
 from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.engine.sessions.session import Session
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
-from pagoda.engine.transfers.stores import BeginExport, Copies
+from pagoda.engine.transfers.stores import BeginExport
+from pagoda.storage.block_storage import BlockCopies
 from pagoda.tiers.shelf import Payloads
 from pagoda.tiers.tier import FrameBytes
 
@@ -32,7 +33,7 @@ CopiedRow = Sequence[FrameBytes | None]
 class Piece:
     """Rows that are being copied out of the pool."""
 
-    copies: Copies | None
+    copies: BlockCopies | None
     """None: none of them is there."""
     block_ids: Sequence[Sequence[int | None]]
     """Of each row those of its groups; None where it is not in the pool."""
