@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pagoda.errors import InvalidOptionError
-from pagoda.replay.measured_cost import _measured, fitted, read_cost
 from pagoda.replay.step_cost import LinearCost
+from pagoda.replay.step_fit import _measured, fitted, read_cost
 
 SETTING = {
     "seed": 1,
