@@ -18,8 +18,7 @@ from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
-from pagoda.storage.block_storage import attention_layers
-from pagoda.storage.cpu_storage import STORED_FORMATS, CPUStorage
+from pagoda.storage.cpu_storage import CPUStorage
 
 NUM_TOKENS = 280
 OWN = "levels5-float16-norm-hadamard/levels6-float32-offset-signs"
@@ -70,8 +69,7 @@ def run(
     """
     cache_spec = spec.cache_spec(block_size, formats)
     num_blocks = 1600 // block_size * len(cache_spec.groups)
-    layers = attention_layers(cache_spec, STORED_FORMATS, takes_own=True)
-    codecs = [found_codec(layer.dtype) for layer in layers]
+    codecs = [found_codec(layer.dtype) for layer in cache_spec.layers]
     storage = CPUStorage(cache_spec, num_blocks, codecs)
     for layer in storage.layers:
         layer.array.view(np.uint8)[:] = filler

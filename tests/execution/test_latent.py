@@ -22,7 +22,6 @@ from pagoda.execution.cpu.panel_weights import require_even_rows
 from pagoda.execution.reference import reference_logits
 from pagoda.kernels.array import Array
 from pagoda.models.decoder import AttentionSpec, LatentAttentionSpec
-from pagoda.sizing.gpu_step import layer_shape
 from pagoda.storage.cpu_storage import CPUStorage
 
 BY_LATENTS = LatentAttentionSpec(
@@ -200,8 +199,6 @@ def test_what_is_not_covered_is_refused_by_name():
         CPUStorage(CacheSpec((LatentLayerSpec(512, 64, "fp8_e4m3"),), 16), 4)
     with pytest.raises(InvalidOptionError, match=r"block_size.*even"):
         CPUStorage(spec.cache_spec(5, "bfloat16"), 4)
-    with pytest.raises(UnsupportedModelError, match="latent attention runs on a CPU"):
-        layer_shape(spec.layers[0])
     odd = LatentAttentionSpec(2, None, 32, 7, 8, 16, 0.2, rope_spec(8))
     with pytest.raises(UnsupportedModelError, match="qk_nope_head_dim"):
         require_even_rows(decoder_spec([odd]), "bfloat16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -31,6 +32,8 @@ BLOCK_SIZE = 4
 NUM_BLOCKS = 96
 TEXT = "a pagoda on a hill, and the bells of evening "
 NUM_ANSWERED = 20
+MAX_BODY_BYTES = 4096
+"""Less than a session has."""
 KEYS = {"key-of-ann": "ann", "key-of-bob": "bob"}
 ANN, BOB = ({"x-api-key": key} for key in KEYS)
 
@@ -56,7 +59,8 @@ def serving(checkpoint: Path, *, keys: KeyRing | None = None, **options: Any) ->
         "block_size": BLOCK_SIZE,
     }
     engine = AsyncEngine.load(EngineOptions(str(checkpoint), threads=1, **(defaults | options)))
-    with live_server(engine, ServerOptions(client_timeout=1.0), keys) as url:
+    server_options = ServerOptions(client_timeout=1.0, max_body_bytes=MAX_BODY_BYTES)
+    with live_server(engine, server_options, keys) as url:
         yield url
 
 
@@ -153,6 +157,15 @@ def test_a_session_goes_on_in_a_second_server(
     assert run([*to_bob, "--as", "my tea"]) == 0
     assert ask(shared, tokens, headers=ANN) == (expected, 0)
     assert ask(shared, tokens, headers=BOB) == (expected, whole)
+    assert file.stat().st_size > MAX_BODY_BYTES
+    zipped = httpx.post(
+        f"{shared}/sessions/import",
+        params={"id": "zipped"},
+        content=gzip.compress(file.read_bytes()),
+        headers={**BOB, "Content-Encoding": "gzip"},
+    )
+    assert (zipped.status_code, zipped.json().get("num_cached_tokens")) == (200, whole)
+    assert httpx.delete(f"{shared}/sessions/zipped", headers=BOB).status_code == 200
     assert run(to_bob[:-2]) == 2
     assert run([*to_bob[:2], str(tmp_path / "nothing"), *to_bob[3:]]) == 2
     told = capsys.readouterr().err.splitlines()

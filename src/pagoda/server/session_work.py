@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 
 from pagoda.engine.sessions.errors import SessionFailedError
-from pagoda.engine.streams import call_in
 from pagoda.server.admission import Admission
 from pagoda.server.shares import Shares
 from pagoda.tiers.workers import WorkerThreads
@@ -46,19 +45,15 @@ class SessionWork:
 
         Raises `SessionFailedError` where there is no thread.
         """
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-
-        def settle(tell: Callable[[], None]) -> None:
-            call_in(done.get_loop(), lambda: None if done.done() else tell())
+        done: Future[Result] = Future()
+        done.set_running_or_notify_cancel()
 
         def carry_out() -> None:
             try:
-                result = do()
+                done.set_result(do())
             except BaseException as error:  # a library's panic may be no `Exception`
-                settle(partial(done.set_exception, error))
-            else:
-                settle(partial(done.set_result, result))
+                done.set_exception(error)
 
         if not self._workers.submit(carry_out):
             raise SessionFailedError("no thread can be started for it")
-        return await done
+        return await asyncio.wrap_future(done)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import CacheSpec
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.errors import InvalidOptionError
 from pagoda.kernels.gpu.pinned import HostCopy, to_device
 
 BlockBytes = NDArray[np.uint8] | bytes | bytearray | memoryview
@@ -132,22 +132,6 @@ def size_of(spec: CacheSpec, num_blocks: int) -> int:
     if num_blocks < 1:
         raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
     return num_blocks * spec.block_bytes
-
-
-def attention_layers(
-    spec: CacheSpec, formats: Collection[str], *, takes_own: bool = False
-) -> tuple[AttentionLayerSpec, ...]:
-    """The layers of a cache of keys and values, each as `require_format` takes it.
-
-    Raises as that, and UnsupportedModelError for latents.
-    """
-    layers = []
-    for each in spec.layers:
-        if each.vectors is None:
-            raise UnsupportedModelError("attention", each.kind, "not covered on this device")
-        require_format(each.vectors, formats, takes_own=takes_own)
-        layers.append(each.vectors)
-    return tuple(layers)
 
 
 def require_format(
