@@ -174,6 +174,9 @@ def test_prune_removes_what_it_says(server: Server, ask: Callable[..., Any]) -> 
     [
         (["stats", "kv"], "kv_tier='kv': must be one of"),
         (["stats", "host:size=1GiB"], "kv_tier='host': is in a server's own memory"),
+        (["stats", "disk:/kv", "--timeout", "nan"], "timeout='nan': a span of time"),
+        (["audit", "disk:/kv", "--timeout", "25h"], "timeout='25h': must be at most 24 hours"),
+        (["prune", "disk:/kv", "--size", "1", "--timeout", "inf"], "timeout='inf': a span of time"),
         (["prune", "disk:/kv"], "prune=None: say what is to go"),
         (["prune", "disk:/kv", "--size", "x"], "size='x': a size like"),
         (["prune", "disk:/kv", "--older-than", "x"], "older_than='x': a span of time"),

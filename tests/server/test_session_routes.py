@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from checkpoints import CASES, write_checkpoint
 from pagoda.cli.main import run
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.server.admission import Admission
 from pagoda.server.errors import RejectedError, ShuttingDownError
 from pagoda.server.keys import KeyRing
@@ -317,8 +319,14 @@ async def test_a_body_may_not_take_for_ever_at_any_pace(anyio_backend: str) -> N
     assert asked == [2**16, 2**17, 3 * 2**16]
 
 
+def no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.anyio
-async def test_a_tenant_has_its_share_of_what_is_done_at_a_time(anyio_backend: str) -> None:
+async def test_a_tenant_has_its_share_of_what_is_done_at_a_time(
+    anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admission = Admission(100, is_shared=True)
     work = SessionWork(admission, is_shared=True)
     with work.entered("ann"), work.entered("ann"):
@@ -329,6 +337,10 @@ async def test_a_tenant_has_its_share_of_what_is_done_at_a_time(anyio_backend: s
             assert await work.do(lambda: admission.num_admitted) == 3
     with pytest.raises(ZeroDivisionError):
         await work.do(lambda: 1 // 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(SessionFailedError, match="no thread"):
+            await SessionWork(admission, is_shared=True).do(lambda: None)
     assert admission.num_admitted == 0
     admission.close()
     with pytest.raises(ShuttingDownError), work.entered("ann"):

@@ -16,7 +16,7 @@ _WORDS = {
     Rejection.NAMESPACE: "of another namespace than the name says",
     Rejection.GROUP: "of another group of layers",
     Rejection.HASH: "under another block's name",
-    Rejection.TENANT: "sealed for somebody else",
+    Rejection.TENANT: "not sealed as they should be",
     Rejection.LENGTH: "of another length than they say",
 }
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))

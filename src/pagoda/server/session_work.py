@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
+from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.server.admission import Admission
 from pagoda.server.shares import Shares
 from pagoda.tiers.workers import WorkerThreads
@@ -40,7 +41,10 @@ class SessionWork:
             yield
 
     async def do(self, do: Callable[[], Result]) -> Result:
-        """What `do` returns, or raises, in a thread. It ends there even if nobody waits for it."""
+        """What `do` returns, or raises, in a thread. It ends there even if nobody waits for it.
+
+        Raises `SessionFailedError` where there is no thread.
+        """
         done: Future[Result] = Future()
         done.set_running_or_notify_cancel()
 
@@ -50,5 +54,6 @@ class SessionWork:
             except BaseException as error:  # a library's panic may be no `Exception`
                 done.set_exception(error)
 
-        self._workers.submit(carry_out)
+        if not self._workers.submit(carry_out):
+            raise SessionFailedError("no thread can be started for it")
         return await asyncio.wrap_future(done)

@@ -52,7 +52,8 @@ class LookUp:
             return
         number, shelf, workers = self._shelves.pop()
         rows = self._rows[num_found:]
-        workers.submit(lambda: self._ask(number, shelf, rows))
+        if not workers.submit(lambda: self._ask(number, shelf, rows)):
+            self._ask_next()
 
     def _ask(self, number: int, shelf: Shelf, rows: Sequence[Row]) -> None:
         num_rows = 0 if self._is_abandoned else shelf.find(self._tenant, rows)

@@ -19,6 +19,7 @@ from typing import BinaryIO, Protocol, TypeVar
 from pagoda.engine.sessions.blocks import CopiedRow, SessionBlocks
 from pagoda.engine.sessions.course import Course
 from pagoda.engine.sessions.errors import (
+    NoCachingError,
     NoKeyError,
     NothingCachedError,
     NoTierError,
@@ -57,7 +58,10 @@ class UseCache(Protocol):
 
 
 class SessionDesk:
-    """Any thread may call it but the engine's own, and those that must not wait."""
+    """Any thread may call it but the engine's own, and those that must not wait.
+
+    What raises `NoTierError` or `NoKeyError` raises `NoCachingError` where prefix caching is off.
+    """
 
     def __init__(self, support: SessionSupport, use_cache: UseCache) -> None:
         self._support = support
@@ -100,7 +104,7 @@ class SessionDesk:
         tier, and what it is.
 
         Raises `NoTierError`, `UnknownSessionError`, and `SessionFailedError` where no tier takes
-        it.
+        it or its blocks cannot be copied.
         """
         shelves = self._shelves
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
@@ -139,7 +143,8 @@ class SessionDesk:
     def export(self, tenant: str, session_id: str) -> ExportedSession:
         """A session and its leading blocks that are in the cache, as a file.
 
-        Raises `NoKeyError`, `UnknownSessionError`, and `NothingCachedError`.
+        Raises `NoKeyError`, `UnknownSessionError`, `NothingCachedError`, and `SessionFailedError`
+        where its blocks cannot be copied or the file cannot be written.
         """
         files = self._files
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
@@ -207,7 +212,7 @@ class SessionDesk:
         """Publish the blocks from number `start` on, as long as there is room."""
         for rows in pieces:
             stop = start + len(rows)
-            if rows and self._use_cache(partial(course.put, start, rows)) < stop:
+            if self._use_cache(partial(course.put, start, rows)) < stop:
                 course.reason = NO_ROOM
                 return
             start = stop
@@ -239,15 +244,21 @@ class SessionDesk:
 
     @property
     def _shelves(self) -> SessionShelves:
+        self._require_caching()
         if self._support.shelves is None:
             raise NoTierError
         return self._support.shelves
 
     @property
     def _files(self) -> SessionFiles:
+        self._require_caching()
         if self._support.files is None:
             raise NoKeyError
         return self._support.files
+
+    def _require_caching(self) -> None:
+        if self._support.blocks is not None and not self._support.blocks.are_found:
+            raise NoCachingError
 
 
 def _present(names: Sequence[Row], rows: Sequence[CopiedRow]) -> list[tuple[BlockName, FrameBytes]]:

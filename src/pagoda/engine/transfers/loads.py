@@ -20,6 +20,7 @@ from pagoda.cache.miss import Gated
 from pagoda.engine.prefill_rate import PrefillRate
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
 from pagoda.engine.transfers.load import PrefixFromTiers
+from pagoda.engine.transfers.turn import TURN_BYTES
 from pagoda.request import Request
 from pagoda.scheduling import Sequence as RunningSequence
 from pagoda.scheduling.prefix_load import NOTHING_TO_LOAD, PrefixLoad
@@ -29,8 +30,6 @@ from pagoda.tiers.segment import Segment, behind, leading
 
 logger = logging.getLogger("pagoda")
 
-TURN_BYTES = 32 * 2**20
-"""Brought into the cache in one turn, at most, but for a single row."""
 _LEAST_DEADLINE_S = 0.02
 _LATE, _NO_ROOM, _GATED, _NOT_FOUND = "late", "no_room", "gated", "not_found"
 _WHOLE, _ABANDONED, _FAILED = "whole", "abandoned", "failed"

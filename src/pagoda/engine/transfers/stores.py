@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 
 from pagoda.cache import CacheManager
 from pagoda.engine.transfers.store_notes import StoreNote, StoreNotes
+from pagoda.engine.transfers.turn import TURN_BYTES
 from pagoda.storage.block_storage import BlockCopies
 from pagoda.tiers.mover import TierMover
 
-TURN_BYTES = 32 * 2**20
-"""Copied in one turn, at most."""
 _TURN_NOTES = 1024
 """Looked at in one turn, at most: most of a cache that is in full use is stored already."""
 _MOST_COPIES = 2
