@@ -1,0 +1,103 @@
+"""Windows of paths, sixty-four at a time, for CPUs with long tables: see `vector_code`.
+
+The bytes of a path lie in a ring, the last one before the first, so that eight bits from anywhere
+have the steps of a number and of the two before it:
+
+    byte 1 | byte 0 | byte 1      step i at bit 8 + i
+
+They come to just above the rest of a code, and so make a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from pagoda.kernels.cpu.level_tables import LONG
+from pagoda.kernels.cpu.long_vectors import WORD, joined, moved, rows_of_bytes, shuffled
+from pagoda.kernels.cpu.vector import BYTE, LANES, load_vector
+from pagoda.kernels.vector_code import CHUNK, MEMORY, PATH_PLANES
+
+_ROWS = LONG // CHUNK
+_TOKENS = 2
+"""Of keys in a word."""
+_RING = (1, 0, 1)
+_RING_START = 8
+"""Where the first step is in a ring."""
+KEY_ORDER = tuple(
+    lane // _TOKENS * WORD + lane % _TOKENS * _ROWS + row
+    for row in range(_ROWS)
+    for lane in range(LANES)
+)
+"""Where windows of each of four rows of keys are: two tokens in a word, of each four numbers."""
+
+
+class PathKeys:
+    """A chunk of the keys of sixteen tokens."""
+
+    def __init__(self, builder: Any, width: int, first: Any, stride: int) -> None:
+        """first: pointer to the chunk's first byte of the first token, `stride` from the next."""
+        self._builder, self._width = builder, width
+        self._first, self._stride = first, stride
+        rows = rows_of_bytes(builder, first, stride, 0, len(set(_RING)))
+        self._rings = _words(builder, rows, _RING)
+
+    def windows(self, number: int) -> Any:
+        """Of numbers `number` to `number` + 3, [64] int8, in the order `KEY_ORDER`."""
+        builder, rest = self._builder, self._width - 1
+        numbers = [number + i % _ROWS for i in range(LONG)]
+        tokens = [i // _ROWS % _TOKENS for i in range(LONG)]
+        size = 8 * len(_RING)
+        starts = [
+            size * token + _RING_START + each - MEMORY - rest
+            for token, each in zip(tokens, numbers, strict=True)
+        ]
+        steps = moved(builder, self._rings, starts)
+        if rest == 0:
+            return steps
+        _, plane = PATH_PLANES[self._width]
+        begin, end = rest * number // 8, -(-rest * (number + _ROWS) // 8)
+        first = plane.start + begin
+        rows = rows_of_bytes(builder, self._first, self._stride, first, end - begin)
+        bytes_of = _words(builder, rows, range(end - begin))
+        starts = [
+            8 * (end - begin) * token + rest * each - 8 * begin
+            for token, each in zip(tokens, numbers, strict=True)
+        ]
+        return joined(builder, moved(builder, bytes_of, starts), steps, rest)
+
+
+def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
+    """Windows of all numbers of a chunk of four tokens, [64] int8, token by token.
+
+    planes: pointers to the bytes of each of the first token, which the others' follow.
+    """
+    rest, sizes = width - 1, [plane.num_bytes for plane in PATH_PLANES[width]]
+    read = load_vector(builder, planes[0], ir.VectorType(BYTE, _ROWS * sizes[0]))
+    ring = [_RING[min(i % WORD, len(_RING) - 1)] for i in range(LONG)]
+    places = [i // CHUNK * sizes[0] + byte for i, byte in enumerate(ring)]
+    numbers = [i % CHUNK for i in range(LONG)]
+    starts = [_RING_START + number - MEMORY - rest for number in numbers]
+    steps = moved(builder, shuffled(builder, read, places), starts)
+    if rest == 0:
+        return steps
+    read = load_vector(builder, planes[1], ir.VectorType(BYTE, _ROWS * sizes[1]))
+    places = [
+        i // CHUNK * sizes[1] + rest * (i // WORD % 2) + min(i % WORD, rest - 1)
+        for i in range(LONG)
+    ]
+    starts = [rest * (number % WORD) for number in numbers]
+    return joined(builder, moved(builder, shuffled(builder, read, places), starts), steps, rest)
+
+
+def _words(builder: Any, rows: Any, order: Sequence[int]) -> Any:
+    """[64] int8: a word for each two tokens, with bytes of the first from rows in that order, and
+    then of the second."""
+    places = []
+    for i in range(LONG):
+        token, row = divmod(i % WORD, len(order))
+        token = min(token, _TOKENS - 1)
+        places.append(order[row] * LANES + i // WORD * _TOKENS + token)
+    return shuffled(builder, rows, places)
