@@ -7,8 +7,9 @@ U, σ² from Lᵀ E[x xᵀ] L,
     y = diag(1/σ) Uᵀ Lᵀ x
 
 has numbers of variance 1, uncorrelated, where an error of number i costs σᵢ². Levels of each width
-are those of least squared error (Lloyd, Max) for the text's vectors, and so are those of trellises,
-paths and levels found in turn; what they lose in length is made up for: ⟨y, ŷ⟩ = ⟨y, y⟩. A mean is not taken out; it is what the first number holds.
+are those of least squared error (Lloyd, Max) for the text's vectors; from them those of trellises
+are found, paths and levels in turn. What codes lose in length is made up for: ⟨y, ŷ⟩ = ⟨y, y⟩. A
+mean is not taken out; it is what the first number holds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import numpy as np
 
 from pagoda.codecs.calibrated import CalibratedCodec, code_of
 from pagoda.codecs.levels import LARGEST, LevelTable, level_table
+from pagoda.codecs.path_levels import fit_paths
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
-from pagoda.codecs.path_levels import fit_paths
 from pagoda.kernels.vector_code import CHUNK, MOST_PATH_BITS
 
 _SHARE = 0.01

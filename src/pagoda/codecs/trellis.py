@@ -81,8 +81,7 @@ def _cheapest(costs: Array) -> Array:
         for state in range(_STATES):
             own, last = state & 1, state >> 1
             ways = [
-                so_far[:, :, last + 2 * before]
-                + costs[last + 2 * (own ^ before), :, number, None]
+                so_far[:, :, last + 2 * before] + costs[last + 2 * (own ^ before), :, number, None]
                 for before in (0, 1)
             ]
             came[number, :, :, state] = ways[1] < ways[0]

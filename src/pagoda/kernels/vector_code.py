@@ -15,7 +15,8 @@ two steps of the path before it, those of the last numbers being before the firs
     window of number i = path bit i - 2, path bit i - 1, path bit i, and the rest of code i
 
 The level of a window is an entry of a table: one of twice as many as codes of these bits have, of
-which steps can reach every other. Bits of a path, and likewise the rest, lie number after number.
+which steps can reach every other. Such a chunk has one plane, of a path's bits number after number,
+and then of the rest likewise, the lowest first.
 
 A chunk of width 0 takes no byte, and its numbers are 0. Beside the codes a vector may have a scale
 and an offset:  number = level of its code × scale + offset.
@@ -44,7 +45,7 @@ class Plane(NamedTuple):
     """The lowest of them in a code."""
     bits: int
     in_turn: bool = False
-    """They lie number after number."""
+    """They are a path and what is left, each number after number."""
 
     @property
     def start(self) -> int:
@@ -53,7 +54,7 @@ class Plane(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Byte i of them has numbers i, i + num_bytes, i + 2 num_bytes … unless they are in turn."""
+        """Byte i of them has numbers i, i + num_bytes, i + 2 num_bytes …, if not in turn."""
         return 2 * self.bits
 
 
@@ -77,10 +78,11 @@ PLANES = MappingProxyType(
 MOST_PATH_BITS = 4
 """The widest code that is part of a path."""
 PATH_PLANES = MappingProxyType(
-    {1: _planes(1, in_turn=True)}
-    | {bits: _planes(1, bits - 1, in_turn=True) for bits in range(2, MOST_PATH_BITS + 1)}
+    {bits: _planes(bits, in_turn=True) for bits in range(1, MOST_PATH_BITS + 1)}
 )
-"""Planes of a width that is part of a path: that first, and then the rest of its codes."""
+"""Planes of a width that is part of a path: one."""
+PATH_BYTES = CHUNK // 8
+"""Of a chunk, before the rest of its codes."""
 MEMORY = 2
 """Steps of a path before a number that count for it."""
 MOST_LEVEL_BITS = 6
@@ -225,8 +227,12 @@ def pack(code: VectorCode, codes: Array) -> Array:
         for plane in code.planes(width):
             cut = (numbers >> plane.low).astype(np.uint8) & (2**plane.bits - 1)
             if plane.in_turn:
-                whole = np.bitwise_or.reduce(cut.astype(np.uint64) << _places(plane), axis=-1)
-                parts.append(whole[..., None].view(np.uint8)[..., : plane.num_bytes])
+                path, rest = _places(plane)
+                whole = ((cut & 1).astype(np.uint64) << path) | (
+                    (cut >> 1).astype(np.uint64) << rest
+                )
+                whole = np.bitwise_or.reduce(whole, axis=-1)[..., None]
+                parts.append(whole.view(np.uint8)[..., : plane.num_bytes])
                 continue
             split = cut.reshape(*cut.shape[:-1], 8 // plane.bits, plane.num_bytes)
             parts.append(np.bitwise_or.reduce(split << _shifts(plane), axis=-2))
@@ -244,7 +250,8 @@ def unpack(code: VectorCode, packed: Array) -> Array:
             if plane.in_turn:
                 whole = np.zeros((*packed.shape[:-1], 8), np.uint8)
                 whole[..., : plane.num_bytes] = read[..., 0, :]
-                part = (whole.view(np.uint64) >> _places(plane)) & (2**plane.bits - 1)
+                path, rest = (whole.view(np.uint64) >> each for each in _places(plane))
+                part = (path & 1) | (rest & (2 ** (plane.bits - 1) - 1)) << 1
             else:
                 part = (read >> _shifts(plane)) & (2**plane.bits - 1)
             part = part.reshape(*codes.shape[:-1], -1)
@@ -258,6 +265,7 @@ def _shifts(plane: Plane) -> Array:
     return (np.arange(8 // plane.bits) * plane.bits).astype(np.uint8)[:, None]
 
 
-def _places(plane: Plane) -> Array:
-    """[16] uint64: where the bits of each number begin in a plane that has them in turn."""
-    return np.arange(CHUNK, dtype=np.uint64) * plane.bits
+def _places(plane: Plane) -> tuple[Array, Array]:
+    """[16] uint64: where each number's step of a path is, and where the rest of its code begins."""
+    numbers = np.arange(CHUNK, dtype=np.uint64)
+    return numbers, CHUNK + numbers * (plane.bits - 1)

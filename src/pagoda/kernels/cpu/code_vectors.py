@@ -14,6 +14,7 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.page_readers import Add, Source
+from pagoda.kernels.cpu.path_windows import windows_across, windows_along
 from pagoda.kernels.cpu.vector import (
     BYTE,
     I32,
@@ -24,7 +25,6 @@ from pagoda.kernels.cpu.vector import (
     load_vector,
     spread,
 )
-from pagoda.kernels.cpu.path_windows import windows_across, windows_along
 from pagoda.kernels.vector_code import CHUNK, PLANES, Numbers, VectorCode
 
 _TWO_BYTES = ir.IntType(16)

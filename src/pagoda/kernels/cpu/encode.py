@@ -116,8 +116,8 @@ def encode_routine(code: str, fit: str) -> Any:
         scale   where the scale goes
         offset  where the offset goes
         levels  [TABLE_SIZE] int8
-        bounds  [TABLE_SIZE] float32: between the levels of codes of b bits those from 2 ** b on, and
-                of windows likewise; the first is what a root mean square of 1 is brought to
+        bounds  [TABLE_SIZE] float32: between the levels of codes of b bits those from 2 ** b on,
+                and of windows likewise; the first is what a root mean square of 1 is brought to
         weights [head_size] float32: how much an error of each number counts; for `weighted` alone
         memory  [2, head_size] float32
     """

@@ -14,7 +14,14 @@ from __future__ import annotations
 import numpy as np
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import FLOAT8_FORMS, MOST_LEVEL_BITS, TABLE_SIZE, WINDOWS, Numbers, VectorCode
+from pagoda.kernels.vector_code import (
+    FLOAT8_FORMS,
+    MOST_LEVEL_BITS,
+    TABLE_SIZE,
+    WINDOWS,
+    Numbers,
+    VectorCode,
+)
 
 LONG = 64
 """Bytes of a long vector, and entries of a table of levels."""

@@ -1,9 +1,9 @@
 """The nearest paths of a vector's chunks, all in registers: see `codecs.trellis`.
 
-    chunk by chunk    of each subset the nearest level of every number, and what it costs
-    number by number  sixteen sums in a register, by the state that a path began in and its own:
-                      each is the lesser of two sums before it and a cost
-    backwards         the steps of the path that ends where it began
+chunk by chunk    of each subset the nearest level of every number, and what it costs
+number by number  sixteen sums in a register, by the state that a path began in and its own:
+                  each is the lesser of two sums before it and a cost
+backwards         the steps of the path that ends where it began
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def nearest_paths(
     size = types.intp
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, target, weight_of = (
-            builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 1, 3)
-        )
+        source, target, weight_of = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 1, 3))
         times = spread(builder, args[2], CHUNK)
         tables = (
             builder.inttoptr(args[4], BYTE.as_pointer()),
@@ -205,9 +203,7 @@ def _codes(builder: Any, places: Sequence[Any], path: Any) -> Any:
         return builder.bitcast(bits, ir.VectorType(ir.IntType(1), CHUNK))
 
     is_odd, is_high = of_numbers(before(1)), of_numbers(builder.xor(path, before(2)))
-    low, high = (
-        builder.select(is_odd, places[first + 1], places[first]) for first in (0, 2)
-    )
+    low, high = (builder.select(is_odd, places[first + 1], places[first]) for first in (0, 2))
     place = builder.select(is_high, high, low)
     own = builder.zext(of_numbers(path), place.type)
     return builder.or_(builder.shl(place, constant(place.type, 1)), own)

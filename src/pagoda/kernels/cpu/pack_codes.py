@@ -87,9 +87,12 @@ def _together(builder: Any, numbers: Any, plane: Plane) -> Any:
 
 def _in_turn(builder: Any, bits: Any, plane: Plane) -> Any:
     """The same, of one that has its numbers in turn."""
-    kind = ir.VectorType(_WORD, CHUNK)
-    places = ir.Constant(kind, [plane.bits * number for number in range(CHUNK)])
-    shifted = builder.shl(builder.zext(bits, kind), places)
-    whole = combine_lanes(builder, shifted, builder.or_)
+    kind, rest = ir.VectorType(_WORD, CHUNK), plane.bits - 1
+    wide, one = builder.zext(bits, kind), constant(kind, 1)
+    whole = builder.shl(builder.and_(wide, one), ir.Constant(kind, list(range(CHUNK))))
+    if rest:
+        places = ir.Constant(kind, [CHUNK + rest * number for number in range(CHUNK)])
+        whole = builder.or_(whole, builder.shl(builder.lshr(wide, one), places))
+    whole = combine_lanes(builder, whole, builder.or_)
     whole = builder.trunc(whole, ir.IntType(8 * plane.num_bytes))
     return builder.bitcast(whole, ir.VectorType(BYTE, plane.num_bytes))

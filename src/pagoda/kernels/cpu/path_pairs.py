@@ -18,7 +18,7 @@ from llvmlite import ir
 from pagoda.kernels.cpu.level_tables import LONG
 from pagoda.kernels.cpu.long_vectors import WORD, joined, moved, rows_of_bytes, shuffled
 from pagoda.kernels.cpu.vector import BYTE, LANES, load_vector
-from pagoda.kernels.vector_code import CHUNK, MEMORY, PATH_PLANES
+from pagoda.kernels.vector_code import CHUNK, MEMORY, PATH_BYTES
 
 _ROWS = LONG // CHUNK
 _TOKENS = 2
@@ -41,7 +41,7 @@ class PathKeys:
         """first: pointer to the chunk's first byte of the first token, `stride` from the next."""
         self._builder, self._width = builder, width
         self._first, self._stride = first, stride
-        rows = rows_of_bytes(builder, first, stride, 0, len(set(_RING)))
+        rows = rows_of_bytes(builder, first, stride, 0, PATH_BYTES)
         self._rings = _words(builder, rows, _RING)
 
     def windows(self, number: int) -> Any:
@@ -57,13 +57,12 @@ class PathKeys:
         steps = moved(builder, self._rings, starts)
         if rest == 0:
             return steps
-        _, plane = PATH_PLANES[self._width]
         begin, end = rest * number // 8, -(-rest * (number + _ROWS) // 8)
-        first = plane.start + begin
-        rows = rows_of_bytes(builder, self._first, self._stride, first, end - begin)
-        bytes_of = _words(builder, rows, range(end - begin))
+        start, count = PATH_BYTES + begin, end - begin
+        rows = rows_of_bytes(builder, self._first, self._stride, start, count)
+        bytes_of = _words(builder, rows, range(count))
         starts = [
-            8 * (end - begin) * token + rest * each - 8 * begin
+            8 * count * token + rest * each - 8 * begin
             for token, each in zip(tokens, numbers, strict=True)
         ]
         return joined(builder, moved(builder, bytes_of, starts), steps, rest)
@@ -72,24 +71,25 @@ class PathKeys:
 def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
     """Windows of all numbers of a chunk of four tokens, [64] int8, token by token.
 
-    planes: pointers to the bytes of each of the first token, which the others' follow.
+    planes: a pointer to the bytes of the first token's plane, which the others' follow. A word has
+    the path of a token as a ring, and the rest of eight numbers behind it.
     """
-    rest, sizes = width - 1, [plane.num_bytes for plane in PATH_PLANES[width]]
-    read = load_vector(builder, planes[0], ir.VectorType(BYTE, _ROWS * sizes[0]))
-    ring = [_RING[min(i % WORD, len(_RING) - 1)] for i in range(LONG)]
-    places = [i // CHUNK * sizes[0] + byte for i, byte in enumerate(ring)]
+    (first,), rest, size = planes, width - 1, PATH_BYTES * width
+    read = load_vector(builder, first, ir.VectorType(BYTE, _ROWS * size))
+    places = []
+    for i in range(LONG):
+        token, half, byte = i // CHUNK, i // WORD % 2, i % WORD
+        behind = min(byte - len(_RING), rest - 1)
+        of_rest = PATH_BYTES + rest * half + behind
+        places.append(token * size + (_RING[byte] if byte < len(_RING) else of_rest))
     numbers = [i % CHUNK for i in range(LONG)]
+    words = shuffled(builder, read, places)
     starts = [_RING_START + number - MEMORY - rest for number in numbers]
-    steps = moved(builder, shuffled(builder, read, places), starts)
+    steps = moved(builder, words, starts)
     if rest == 0:
         return steps
-    read = load_vector(builder, planes[1], ir.VectorType(BYTE, _ROWS * sizes[1]))
-    places = [
-        i // CHUNK * sizes[1] + rest * (i // WORD % 2) + min(i % WORD, rest - 1)
-        for i in range(LONG)
-    ]
-    starts = [rest * (number % WORD) for number in numbers]
-    return joined(builder, moved(builder, shuffled(builder, read, places), starts), steps, rest)
+    starts = [8 * len(_RING) + rest * (number % WORD) for number in numbers]
+    return joined(builder, moved(builder, words, starts), steps, rest)
 
 
 def _words(builder: Any, rows: Any, order: Sequence[int]) -> Any:

@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import BYTE, I32, index, spread
-from pagoda.kernels.vector_code import CHUNK, MEMORY, PATH_PLANES
+from pagoda.kernels.vector_code import CHUNK, MEMORY, PATH_BYTES
 
 _WORD = ir.IntType(64)
 _STEPS = 2 ** (MEMORY + 1) - 1
@@ -35,26 +35,27 @@ def windows_across(builder: Any, width: int, number: Any, row: Callable[[Any], A
     windows = builder.and_(moved(ring, start), constant(kind, _STEPS))
     if width == 1:
         return builder.trunc(windows, low.type)
-    path, rest = PATH_PLANES[width]
-    place = builder.mul(number, index(rest.bits))
+    bits = width - 1
+    place = builder.mul(number, index(bits))
     byte = builder.lshr(place, index(3))
-    is_last = builder.icmp_signed("==", byte, index(rest.num_bytes - 1))
+    is_last = builder.icmp_signed("==", byte, index(PATH_BYTES * bits - 1))
     after = builder.select(is_last, byte, builder.add(byte, index(1)))
-    word = wide(*(row(builder.add(each, index(path.num_bytes))) for each in (byte, after)))
-    return _joined(builder, windows, moved(word, builder.and_(place, index(7))), rest.bits)
+    word = wide(*(row(builder.add(each, index(PATH_BYTES))) for each in (byte, after)))
+    return _joined(builder, windows, moved(word, builder.and_(place, index(7))), bits)
 
 
 def windows_along(builder: Any, width: int, planes: Sequence[Any]) -> Any:
-    """Windows of all numbers of a chunk, [16] int8, from pointers to the bytes of its planes."""
-    read = builder.load(builder.bitcast(planes[0], ir.IntType(16).as_pointer()), align=1)
+    """Windows of all numbers of a chunk, [16] int8, from a pointer to the bytes of its plane."""
+    (plane,) = planes
+    read = builder.load(builder.bitcast(plane, ir.IntType(16).as_pointer()), align=1)
     kind = ir.VectorType(I32, CHUNK)
     ring = _ring(builder, spread(builder, builder.zext(read, I32), CHUNK))
     starts = ir.Constant(kind, [number + CHUNK - MEMORY for number in range(CHUNK)])
     windows = builder.and_(builder.lshr(ring, starts), constant(kind, _STEPS))
     if width == 1:
         return builder.trunc(windows, ir.VectorType(BYTE, CHUNK))
-    bits = width - 1
-    read = builder.load(builder.bitcast(planes[1], ir.IntType(CHUNK * bits).as_pointer()), align=1)
+    bits, rest = width - 1, builder.gep(plane, [index(PATH_BYTES)])
+    read = builder.load(builder.bitcast(rest, ir.IntType(CHUNK * bits).as_pointer()), align=1)
     words = spread(builder, builder.zext(read, _WORD), CHUNK)
     places = ir.Constant(words.type, [bits * number for number in range(CHUNK)])
     rest = builder.trunc(builder.lshr(words, places), kind)

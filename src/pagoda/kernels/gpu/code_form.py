@@ -34,7 +34,7 @@ class PlaneForm(NamedTuple):
     """The lowest of its bits in a code."""
     bits: int
     in_turn: bool
-    """They lie number after number."""
+    """They are a path and what is left, each number after number."""
 
 
 class RunForm(NamedTuple):

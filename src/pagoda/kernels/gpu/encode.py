@@ -220,13 +220,14 @@ def store_run(codes, vectors, wanted, run: tl.constexpr):
 
 @triton.jit
 def store_in_turn(codes, vectors, wanted, run: tl.constexpr, plane: tl.constexpr):
-    """A plane that has its numbers one after the other."""
+    """A plane that is a path and what is left of the codes, number after number."""
     chunks: tl.constexpr = codes.shape[1] // CHUNK_NUMBERS
     size: tl.constexpr = 2 * plane.bits
-    own = (codes >> plane.low) & ((1 << plane.bits) - 1)
+    own = codes & ((1 << plane.bits) - 1)
     own = tl.reshape(own, (codes.shape[0], chunks, CHUNK_NUMBERS)).to(tl.int64)
-    shifts = tl.arange(0, CHUNK_NUMBERS) * plane.bits
-    together = tl.sum(own << shifts[None, None, :], 2)
+    number = tl.arange(0, CHUNK_NUMBERS)[None, None, :]
+    rest = (own >> 1) << (number * (plane.bits - 1))
+    together = tl.sum(((own & 1) << number) | (rest << CHUNK_NUMBERS), 2)
     byte, chunk = tl.arange(0, 8), tl.arange(0, chunks)
     cut = (together[:, :, None] >> (byte * 8)[None, None, :]) & 255
     inside = ((chunk >= run.first) & (chunk < run.first + run.num_chunks))[:, None]

@@ -1,4 +1,4 @@
-"""The nearest paths of rows' chunks, as `codecs.trellis` says: all chunks at once, number by number.
+"""The nearest paths of rows' chunks, as `codecs.trellis` says: all at once, number by number.
 
 States are two axes, the step before the last one and the last one, of two places each; a new step
 adds an axis, and the best way takes away the oldest.

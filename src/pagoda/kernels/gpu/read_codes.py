@@ -14,6 +14,7 @@ from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
 from pagoda.kernels.vector_code import (
     CHUNK,
     MEMORY,
+    PATH_BYTES,
     TABLE_SIZE,
     UFLOAT8_BIAS,
     UFLOAT8_FRACTION,
@@ -22,6 +23,7 @@ from pagoda.kernels.vector_code import (
 CHUNK_NUMBERS, TABLE_NUMBERS = tl.constexpr(CHUNK), tl.constexpr(TABLE_SIZE)
 RING_START = tl.constexpr(CHUNK - MEMORY)
 """From a ring's first step on, the place of what a window of its first number begins with."""
+PATH_SIZE = tl.constexpr(PATH_BYTES)
 _STEPS = tl.constexpr(2 ** (MEMORY + 1) - 1)
 _UFLOAT8_SHIFT = tl.constexpr(23 - UFLOAT8_FRACTION)
 _LOWEST_UFLOAT8 = tl.constexpr((127 - UFLOAT8_BIAS) << UFLOAT8_FRACTION)
@@ -143,16 +145,15 @@ def codes_of_run(codes, vectors, readable, dims, run: tl.constexpr):
 def windows_of_run(vectors, wanted, dims, run: tl.constexpr):
     """[tokens, dims] int32: windows, of a run that is paths."""
     chunk, number = dims // CHUNK_NUMBERS - run.first, dims % CHUNK_NUMBERS
-    start = run.start + chunk * 2
+    start = run.start + chunk * (PATH_SIZE * run.width)
     path = two_bytes(vectors, wanted, start, start + 1)
     windows = ((path | (path << CHUNK_NUMBERS)) >> (number + RING_START)[None, :]) & _STEPS
     if run.width > 1:
         rest: tl.constexpr = run.width - 1
-        start = run.start + plane_of(run, 1).start + chunk * (2 * rest)
         byte = number * rest // 8
-        word = two_bytes(
-            vectors, wanted, start + byte, start + tl.minimum(byte + 1, 2 * rest - 1)
-        )  # fmt: skip
+        after = tl.minimum(byte + 1, PATH_SIZE * rest - 1)
+        start += PATH_SIZE
+        word = two_bytes(vectors, wanted, start + byte, start + after)
         low = (word >> (number * rest % 8)[None, :]) & ((1 << rest) - 1)
         windows = (windows << rest) | low
     if wanted is not None:
