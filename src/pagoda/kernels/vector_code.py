@@ -15,8 +15,8 @@ two steps of the path before it, those of the last numbers being before the firs
     window of number i = path bit i - 2, path bit i - 1, path bit i, and the rest of code i
 
 The level of a window is an entry of a table: one of twice as many as codes of these bits have, of
-which steps can reach every other. Such a chunk has one plane, of a path's bits number after number,
-and then of the rest likewise, the lowest first.
+which the steps before leave every other one. Such a chunk has one plane, of a path's bits number
+after number, and then of the rest likewise, the lowest first.
 
 A chunk of width 0 takes no byte, and its numbers are 0. Beside the codes a vector may have a scale
 and an offset:  number = level of its code × scale + offset.

@@ -43,29 +43,37 @@ class PathKeys:
         self._first, self._stride = first, stride
         rows = rows_of_bytes(builder, first, stride, 0, PATH_BYTES)
         self._rings = _words(builder, rows, _RING)
+        self._whole = None
+        if width > 1 and _TOKENS * PATH_BYTES * (width - 1) <= WORD:
+            self._whole = self._rest(0, PATH_BYTES * (width - 1))
 
     def windows(self, number: int) -> Any:
         """Of numbers `number` to `number` + 3, [64] int8, in the order `KEY_ORDER`."""
         builder, rest = self._builder, self._width - 1
-        numbers = [number + i % _ROWS for i in range(LONG)]
-        tokens = [i // _ROWS % _TOKENS for i in range(LONG)]
         size = 8 * len(_RING)
-        starts = [
-            size * token + _RING_START + each - MEMORY - rest
-            for token, each in zip(tokens, numbers, strict=True)
-        ]
+        first = _RING_START - MEMORY - rest
+        starts = [size * token + first + each for token, each in _places(number)]
         steps = moved(builder, self._rings, starts)
         if rest == 0:
             return steps
         begin, end = rest * number // 8, -(-rest * (number + _ROWS) // 8)
-        start, count = PATH_BYTES + begin, end - begin
-        rows = rows_of_bytes(builder, self._first, self._stride, start, count)
-        bytes_of = _words(builder, rows, range(count))
-        starts = [
-            8 * count * token + rest * each - 8 * begin
-            for token, each in zip(tokens, numbers, strict=True)
-        ]
-        return joined(builder, moved(builder, bytes_of, starts), steps, rest)
+        if self._whole is not None:
+            begin, end = 0, PATH_BYTES * rest
+        words = self._whole or self._rest(begin, end)
+        size = 8 * (end - begin)
+        starts = [size * token + rest * each - 8 * begin for token, each in _places(number)]
+        return joined(builder, moved(builder, words, starts), steps, rest)
+
+    def _rest(self, begin: int, end: int) -> Any:
+        """Words with those bytes of what is left of codes."""
+        count = end - begin
+        rows = rows_of_bytes(self._builder, self._first, self._stride, PATH_BYTES + begin, count)
+        return _words(self._builder, rows, range(count))
+
+
+def _places(number: int) -> list[tuple[int, int]]:
+    """Of each of 64 windows of keys, the token of the word, and the number."""
+    return [(i // _ROWS % _TOKENS, number + i % _ROWS) for i in range(LONG)]
 
 
 def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
