@@ -6,8 +6,9 @@
 Bob chats: each turn is what was said so far and something new. First alone, then while Alice always
 has so many requests in the server, without a floor for Bob and with one. Told are the time to his
 first token, what of his prompts was found in the cache, and how far the block-seconds that `/usage`
-tells are from those that looking at blocks many times a second adds up to. Prints a few lines, then
-one JSON line.
+tells are from those that looking at blocks many times a second adds up to, in a conversation that
+is not timed: looks take the cores that a first token waits for. Prints a few lines, then one JSON
+line.
 """
 
 from __future__ import annotations
@@ -127,11 +128,13 @@ async def measure(args: argparse.Namespace, *, has_floor: bool) -> dict[str, Any
         clients = Clients(server.port)
         before = await conversation(clients, args, 1)
         seen: dict[str, float] = {}
-        started = await usage_of(clients)
-        async with beside(watch(clients, seen)), beside(flood(clients, args)):
+        async with beside(flood(clients, args)):
             await asyncio.sleep(args.settle)
             beside_flood = await conversation(clients, args, 2)
-        ended = await usage_of(clients)
+            started = await usage_of(clients)
+            async with beside(watch(clients, seen)):
+                looked_at = await conversation(clients, args, 4)
+            ended = await usage_of(clients)
         await asyncio.sleep(args.settle)
         after = await conversation(clients, args, 3)
     told = {
@@ -143,6 +146,7 @@ async def measure(args: argparse.Namespace, *, has_floor: bool) -> dict[str, Any
         "has_floor": has_floor,
         "alone": before,
         "in_flood": beside_flood,
+        "looked_at": looked_at,
         "alone_again": after,
         "times": beside_flood["first_token_seconds"] / alone_s,
         "block_seconds": {
@@ -155,7 +159,7 @@ async def main(args: argparse.Namespace) -> None:
     results = [await measure(args, has_floor=has_floor) for has_floor in (False, True)]
     for each in results:
         print("with a floor:" if each["has_floor"] else "without a floor:")
-        for name in ("alone", "in_flood", "alone_again"):
+        for name in ("alone", "in_flood", "looked_at", "alone_again"):
             figures = each[name]
             first_ms, found = figures["first_token_seconds"] * 1e3, figures["found"]
             print(f"  {name:12} first token {first_ms:7.1f} ms, {found:.1%} of prompts found")

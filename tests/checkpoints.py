@@ -97,6 +97,13 @@ ROUTED: Mapping[str, Any] = {
     "routed_scaling_factor": 1.5,
 }
 """What families say of experts of which some are for every row."""
+CORRECTION = "e_score_correction_bias"
+"""How names end of what is added to the scores of experts."""
+ERNIE_EXPERTS: Mapping[str, Any] = {
+    "moe_num_experts": 7,
+    "moe_k": 3,
+    "moe_intermediate_size": 24,
+}
 _LAYERS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 
 CASES: Mapping[str, Case] = {
@@ -155,6 +162,19 @@ CASES: Mapping[str, Case] = {
     ),
     "ernie4_5": Case("ernie4_5", {"head_dim": 32}),
     "ernie4_5-bias": Case("ernie4_5", {"head_dim": 24, "use_bias": True}),
+    "ernie4_5-moe": Case(
+        "ernie4_5_moe", {**ERNIE_EXPERTS, "moe_layer_start_index": 2, "moe_num_shared_experts": 1}
+    ),
+    "ernie4_5-moe-untied": Case(
+        "ernie4_5_moe",
+        {
+            **ERNIE_EXPERTS,
+            "moe_layer_interval": 2,
+            "moe_layer_start_index": 0,
+            "moe_layer_end_index": 2,
+            "tie_word_embeddings": False,
+        },
+    ),
     "exaone4": Case("exaone4", {"sliding_window": 8, "head_dim": 24}),
     "exaone4-full": Case(
         "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4}
@@ -395,7 +415,7 @@ def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
 
 def corrections(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """What is added to the scores of experts, which transformers does not count as parameters."""
-    return [each for each in model.named_buffers() if each[0].endswith("e_score_correction_bias")]
+    return [each for each in model.named_buffers() if each[0].endswith(CORRECTION)]
 
 
 def write_checkpoint(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import CONFIGS, empty_model, language_layers
+from checkpoints import CONFIGS, CORRECTION, empty_model, language_layers
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import (
     PARALLEL_NORM,
@@ -131,10 +131,10 @@ def assert_feed_forward_agrees(mlp: MLPSpec | ExpertsSpec, own: Any, config: Any
     assert mlp.shared_gate == hasattr(module, "shared_expert_gate")
     assert mlp.normalised == getattr(config, "norm_topk_prob", True)
     assert mlp.scale == getattr(config, "routed_scaling_factor", 1.0)
-    corrected = hasattr(getattr(module, "gate", None), "e_score_correction_bias")
-    assert (mlp.scoring, mlp.correction_bias) == (
-        ("sigmoid", True) if corrected else ("softmax", False)
-    )
+    gate = getattr(module, "gate", None)
+    corrected = hasattr(gate, "e_score_correction_bias")
+    assert mlp.scoring == ("sigmoid" if corrected else "softmax")
+    assert mlp.correction_bias == (corrected or hasattr(gate, "moe_statics"))
     is_grouped = corrected or getattr(config, "topk_method", None) == "group_limited_greedy"
     groups = (config.n_group, config.topk_group) if is_grouped else (1, 1)
     assert (mlp.num_groups, mlp.num_used_groups) == groups
@@ -149,7 +149,8 @@ def assert_numbers_agree(spec: DecoderSpec, layers: Any) -> None:
             part for weight in layer for part in weight if part.held_as is None and not part.is_one
         ]
         counted = sum(math.prod(part.shape) for part in found)
-        assert counted == sum(weight.numel() for weight in own.parameters())
+        named = own.named_parameters()
+        assert counted == sum(w.numel() for name, w in named if not name.endswith(CORRECTION))
 
 
 def assert_rope_agrees(attention: AttentionSpec, config: Any, index: int) -> None:

@@ -35,6 +35,8 @@ STORED: dict[str, dict[str, Any]] = {
     "deepseek_v3-one-group": NONE_PREDICT,
     "ernie4_5": {},
     "ernie4_5-bias": {},
+    "ernie4_5-moe": {},
+    "ernie4_5-moe-untied": {"moe_layer_end_index": -1},
     "exaone4": {},
     "exaone4-full": {},
     "gemma": {},

@@ -9,6 +9,7 @@ import numpy as np
 _ROUTERS = {
     "mlp.gate.weight": "ffn_gate_inp.weight",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.gate.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.router.weight": "ffn_gate_inp.weight",
     "mlp.router.bias": "ffn_gate_inp.bias",
     "block_sparse_moe.router.weight": "ffn_gate_inp.weight",
@@ -27,8 +28,7 @@ def expert_tensors(name: str, values: np.ndarray, model_type: str) -> dict[str, 
         return {}
     prefix, own = f"blk.{found[1]}.", found[2]
     if own in _ROUTERS:
-        is_gate = own.endswith("shared_expert_gate.weight")
-        return {prefix + _ROUTERS[own]: values.reshape(-1) if is_gate else values}
+        return {prefix + _ROUTERS[own]: values[0] if len(values) == 1 else values}
     stacked = _EXPERTS.fullmatch(own)
     if stacked is None:
         return {}

@@ -32,6 +32,7 @@ ARCHITECTURES = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
     "ernie4_5": "ernie4_5",
+    "ernie4_5_moe": "ernie4_5-moe",
     "exaone4": "exaone4",
     "gemma": "gemma",
     "gemma2": "gemma2",

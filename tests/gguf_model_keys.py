@@ -162,6 +162,19 @@ def _glm_moe(config: Any) -> Keys:
     }
 
 
+def _ernie_moe(config: Any) -> Keys:
+    return {
+        "expert_count": config.moe_num_experts,
+        "expert_used_count": config.moe_k,
+        "expert_shared_count": config.moe_num_shared_experts,
+        "expert_feed_forward_length": config.moe_intermediate_size,
+        "expert_shared_feed_forward_length": config.moe_intermediate_size
+        * config.moe_num_shared_experts,
+        "leading_dense_block_count": config.moe_layer_start_index,
+        "interleave_moe_layer_step": config.moe_layer_interval,
+    }
+
+
 def _latents(config: Any) -> Keys:
     query = config.qk_nope_head_dim + config.qk_rope_head_dim
     return {
@@ -226,6 +239,7 @@ _OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
     "cohere2": _cohere2,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
+    "ernie4_5_moe": _ernie_moe,
     "exaone4": _window_and_layers,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,

@@ -2,7 +2,8 @@
 
 `ROOMS` is the one place that says which room may use which; the design document tells the same in
 words. The syntax trees of the whole package are walked: imports inside functions and those for type
-checkers count too. A second check finds circles among the imports that run when a module is loaded.
+checkers count too. A second check finds circles among modules, and leaves out only what a function
+imports when it is called.
 """
 
 from __future__ import annotations
@@ -159,6 +160,7 @@ class Import:
     line: int
     at_load: bool
     """It runs when the module is loaded: neither in a function nor for type checkers alone."""
+    in_function: bool
 
 
 @dataclass(frozen=True)
@@ -175,10 +177,12 @@ class _ImportFinder(ast.NodeVisitor):
         self.module = module
         self.modules = modules
         self.imports: list[Import] = []
-        self._deferred = 0
+        self._functions, self._checkers = 0, 0
+        """How many of them, and of the parts for type checkers alone, are around a place."""
 
     def _add(self, target: str, line: int) -> None:
-        self.imports.append(Import(self.module, target, line, self._deferred == 0))
+        at_load = not self._functions and not self._checkers
+        self.imports.append(Import(self.module, target, line, at_load, self._functions > 0))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -202,7 +206,9 @@ class _ImportFinder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._visit_deferred(node)
+        self._functions += 1
+        self.generic_visit(node)
+        self._functions -= 1
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
@@ -210,17 +216,12 @@ class _ImportFinder(ast.NodeVisitor):
         if "TYPE_CHECKING" not in ast.unparse(node.test):
             self.generic_visit(node)
             return
-        self._deferred += 1
+        self._checkers += 1
         for child in node.body:
             self.visit(child)
-        self._deferred -= 1
+        self._checkers -= 1
         for child in node.orelse:
             self.visit(child)
-
-    def _visit_deferred(self, node: ast.AST) -> None:
-        self._deferred += 1
-        self.generic_visit(node)
-        self._deferred -= 1
 
 
 def module_name(path: Path, source: Path) -> str:
@@ -308,10 +309,10 @@ def _why_foreign_is_forbidden(name: str, room: Room, target: str) -> str | None:
 
 
 def circle(source: Path) -> list[str]:
-    """Modules that import one another in a ring when they are loaded; empty when there is none."""
+    """Modules that import one another in a ring, be it for type checkers; empty where none do."""
     edges: dict[str, list[str]] = {}
     for item in imports_of(source):
-        if item.at_load and _ours(item) and item.target != item.importer:
+        if not item.in_function and _ours(item) and item.target != item.importer:
             edges.setdefault(item.importer, []).append(item.target)
     done: set[str] = set()
     for start in sorted(edges):
@@ -457,7 +458,7 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
     files = {
         "cache/a.py": "from pagoda.cache.b import B",
         "cache/b.py": "from pagoda.cache import c",
-        "cache/c.py": "import pagoda.cache.a",
+        "cache/c.py": "if TYPE_CHECKING:\n    import pagoda.cache.a",
     }
     assert circle(_written(tmp_path, files)) == [
         "pagoda.cache.a",

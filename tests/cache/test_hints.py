@@ -60,6 +60,23 @@ def test_what_is_hinted_at_stays_while_others_come_and_go(eviction: str, hint: C
     assert found(cache, 1, 4) == 0
 
 
+def test_what_hints_did_is_counted() -> None:
+    cache = CacheManager(16, SIZE, eviction="lru")
+    serve(cache, 1, 4, SESSION)
+    assert cache.stats().hints == (0, 0, 0, 0), "the policy keeps them by itself"
+    flood(cache)
+    assert cache.stats().hints == (4, 4, 0, 0)
+    serve(cache, 1, 4, SESSION)
+    assert cache.stats().hints == (0, 4, 4, 0)
+    flood(cache)
+    serve(cache, 2, 4, SESSION)
+    flood(cache)
+    assert cache.stats().hints == (4, 12, 4, 4), "a quarter of the pool for one tenant"
+    cache.forget()
+    assert cache.stats().hints == (0, 12, 4, 4)
+    cache.check_integrity()
+
+
 @pytest.mark.parametrize("eviction", sorted(POLICIES))
 def test_sessions_go_before_pinned_blocks_once_nothing_else_is_left(eviction: str) -> None:
     cache = CacheManager(16, SIZE, eviction=eviction)

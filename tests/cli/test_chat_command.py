@@ -190,7 +190,9 @@ def test_what_the_server_does_not_have_is_told(
     assert told in captured.err
 
 
-def test_what_a_servers_model_thinks_is_shown_beside_its_answer(
+@pytest.mark.parametrize("is_local", [True, False])
+def test_what_a_model_thinks_is_shown_beside_its_answer(
+    is_local: bool,
     url: str,
     engine: FakeEngine,
     typed: Callable[[str], None],
@@ -199,8 +201,8 @@ def test_what_a_servers_model_thinks_is_shown_beside_its_answer(
     engine.tokenizer.chat_template = "<think></think>"
     engine.says = ("<think>", "Hm.", "</think>", "It", " is.")
     typed("hi\nand?\n")
-    flags = ["--api-key", "the-only-key", "--chat-template-kwargs", '{"enable_thinking": true}']
-    assert run(["chat", "--url", url, *flags]) == 0
+    flags = [] if is_local else ["--url", url, "--api-key", "the-only-key"]
+    assert run(["chat", *flags, "--chat-template-kwargs", '{"enable_thinking": true}']) == 0
     captured = capsys.readouterr()
     assert captured.out == "It is.\n" * 2
     assert captured.err.count("Hm.") == 2, "lines of the log may stand behind it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate, chain
 
 import pytest
 import tokenizers
@@ -16,6 +17,7 @@ from tokenizers.trainers import BpeTrainer
 from pagoda.engine.detokenizer import Detokenizer
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.request import SamplingParams
+from pagoda.server.text_offsets import TextOffsets
 
 CORPUS = [
     "the quick brown fox",
@@ -168,6 +170,19 @@ def test_any_tokens_of_a_byte_level_tokenizer(data: st.DataObject, skip: bool) -
     assert "".join(stream(detokenizer, token_ids)) == expected == detokenizer.text
 
 
+@given(data=st.data(), skip=st.booleans())
+def test_places_of_tokens_are_where_the_text_was_before_them(
+    data: st.DataObject, skip: bool
+) -> None:
+    tokenizer = byte_level()
+    vocabulary, params = Vocabulary(tokenizer.backend), SamplingParams(skip_special_tokens=skip)
+    words = [encode(tokenizer, "日本 a"), encode(tokenizer, "the"), sorted(vocabulary.special_ids)]
+    token_ids = [*chain(*data.draw(st.lists(st.sampled_from(words), max_size=6)))]
+    deltas = stream(Detokenizer(vocabulary, params, ()), token_ids)
+    before = list(accumulate(map(len, deltas), initial=0))[: len(token_ids)]
+    assert TextOffsets().of(map(vocabulary.text_bytes(params), token_ids)) == before
+
+
 def test_special_tokens_may_be_shown_where_others_are_not() -> None:
     tokenizer = byte_level()
     vocabulary = Vocabulary(tokenizer.backend)
@@ -317,7 +332,8 @@ def test_a_token_costs_one_look_into_the_vocabulary(monkeypatch: pytest.MonkeyPa
         return token_bytes(vocabulary, token_id)
 
     token_ids = encode(tokenizer, "the quick brown fox " * 50)
-    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), token_ids)
     monkeypatch.setattr(Vocabulary, "token_bytes", counted)
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), token_ids)
+    looks.clear()
     stream(detokenizer, token_ids)
     assert looks == token_ids

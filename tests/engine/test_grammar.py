@@ -85,6 +85,8 @@ BAD_WORDS: dict[str, dict[str, Any]] = {
 
 BAD_GRAMMARS: dict[str, dict[str, Any]] = {
     "unknown type": {"json": {"type": "objekt"}},
+    "a type that is an object": {"json": {"type": {"a": 1}}},
+    "types that are lists": {"json": {"type": [["object"]]}},
     "properties of a wrong type": {"json": {"properties": 5}},
     "required of a wrong type": {"json": {"type": "object", "required": "x"}},
     "a keyword that is not covered": {"json": {"not": {"type": "string"}}},
@@ -97,6 +99,7 @@ BAD_GRAMMARS: dict[str, dict[str, Any]] = {
     "a schema that is itself": {"json": {"$ref": "#"}},
     "a schema that requires itself": {"json": LOOP},
     "schemas that require each other": {"json": TWO_LOOPS},
+    "a grammar with a schema that requires itself": {"grammar": f"start: %json {json.dumps(LOOP)}"},
     "hundreds of references": {
         "json": {"anyOf": [{"$ref": f"#/$defs/{index}"} for index in range(300)]}
     },
@@ -173,8 +176,15 @@ def test_multiples_are_bounded_together(divisor: float, llm: LLM) -> None:
     one = {"type": "number", "multipleOf": divisor}
     with pytest.raises(InvalidRequestError, match="multipleOf may add up to at most 20,000"):
         asked(llm, StructuredOutputs(json={"anyOf": [one, {"items": [one]}]}))
+    with pytest.raises(InvalidRequestError, match="multipleOf may add up to at most 20,000"):
+        asked(llm, StructuredOutputs(json={"$ref": "#/x", "x": {"y": [one]}, "z": one}))
+    text = json.dumps({"anyOf": [one, one]})
+    with pytest.raises(InvalidRequestError, match="multipleOf may add up to at most 20,000"):
+        asked(llm, StructuredOutputs(grammar=f'start: "%json 1" | %json {text} | /%json {{/'))
     small = StructuredOutputs(json={"type": "integer", "multipleOf": 7, "minimum": 7, "maximum": 8})
     assert answer(llm, small) == "7"
+    lark = f"start: %json {small.json}"
+    assert answer(llm, StructuredOutputs(grammar=lark)) == "7"
 
 
 @pytest.mark.parametrize("regex", ["(", "a" * 300 + "("])

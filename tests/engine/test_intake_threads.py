@@ -12,7 +12,7 @@ import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.intake_threads import IntakeThreads
-from pagoda.errors import RequestTimeoutError, ShutDownError
+from pagoda.errors import InvalidRequestError, RequestTimeoutError, ShutDownError
 from pagoda.request import SamplingParams
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +93,20 @@ async def test_time_runs_while_a_request_waits_for_a_thread(
     await engine.shutdown()
     with pytest.raises(ShutDownError):
         await engine.tokenizer.encode("x")
+
+
+async def test_token_ids_wait_for_no_thread(make_llm, held: threading.Event) -> None:
+    engine = AsyncEngine(make_llm().engine)
+    engine.start()
+    waiting = asyncio.gather(*(engine.tokenizer._threads.run(SHORT, held.wait) for _ in range(64)))
+    await asyncio.sleep(0)
+    sampling = SamplingParams(max_tokens=1, ignore_eos=True)
+    [output] = [each async for each in engine.generate([1, 2], sampling, request_id="ids")]
+    assert len(output.outputs[0].token_ids) == 1
+    with pytest.raises(InvalidRequestError, match="prompt"):
+        await anext(engine.generate([1, -1], sampling, request_id="refused"))
+    held.set()
+    await waiting
+    await engine.shutdown()
+    with pytest.raises(ShutDownError):
+        await anext(engine.generate([1, 2], sampling, request_id="late"))

@@ -146,6 +146,16 @@ def glm4_moe() -> Any:
     )  # fmt: skip
 
 
+def ernie4_5_moe() -> Any:
+    from transformers.models.ernie4_5_moe.modeling_ernie4_5_moe import (
+        Ernie4_5_MoeConfig,
+        Ernie4_5_MoeTopKRouter,
+    )
+
+    config = Ernie4_5_MoeConfig(hidden_size=32, moe_num_experts=20, moe_k=4)
+    return Ernie4_5_MoeTopKRouter(config)
+
+
 def mixtral() -> Any:
     from transformers.models.mixtral.modeling_mixtral import MixtralConfig, MixtralTopKRouter
 
@@ -222,6 +232,7 @@ ROUTERS = {
             group_top=2, **GROUPED,
         ),
     ),
+    "ernie4_5_moe": (ernie4_5_moe, ExpertsSpec(20, 4, 1, correction_bias=True)),
     "glm4_moe": (
         glm4_moe,
         ExpertsSpec(20, 4, 1, scoring="sigmoid", scale=1.5, correction_bias=True),
@@ -240,7 +251,10 @@ def test_a_family_routes_as_its_spec_says(name: str):
     logits, shares, experts = router(torch.randn(50, 32))
     if spec.router_bias:
         assert router.bias.abs().min() > 0  # and is in the logits
-    bias = router.e_score_correction_bias if spec.correction_bias else None
+    named = [*router.named_parameters(), *router.named_buffers()]
+    found = [tensor for name, tensor in named if name.endswith("e_score_correction_bias")]
+    assert len(found) == spec.correction_bias
+    bias = found[0].flatten() if found else None
     order = experts.argsort(dim=-1)
     expected = experts.gather(1, order), shares.gather(1, order)
     correction = None if bias is None else bias.numpy()

@@ -195,6 +195,11 @@ def test_what_an_architecture_does_not_cover_is_refused(name, metadata, match, t
         ("cohere", {"without": ("attention.layer_norm_epsilon",)}, "command-r.attention.layer_n"),
         ("glm4-moe", {"without": ("expert_shared_count",)}, "glm4moe.expert_shared_count=None"),
         ("glm4-moe", {"metadata": {"nextn_predict_layers": 5}}, "num_hidden_layers=0"),
+        (
+            "ernie4_5-moe",
+            {"metadata": {"expert_shared_feed_forward_length": 25}},
+            "expert_shared_feed_forward_length=25: must be 24, as of the others",
+        ),
         ("olmoe", {"metadata": {"expert_count": 2**20}}, "must be at most 131,072 in all layers"),
         ("olmoe", {"metadata": {"expert_used_count": 9}}, "must be at most the 8 experts"),
         ("phi3", {"metadata": {"rope.dimension_count": 18}}, "must be at most the head size, 16"),

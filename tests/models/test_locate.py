@@ -129,6 +129,7 @@ def test_a_revision_is_checked_before_the_hub_is_asked(revision, monkeypatch):
         OfflineModeIsEnabled("offline mode is enabled"),
         HFValidationError("a strange name"),
         ConnectionError("no route to host"),
+        RuntimeError("a proxy says no, in a class of its own"),
     ],
 )
 def test_a_hub_id_that_cannot_be_fetched_says_what_to_do(error, monkeypatch):

@@ -126,7 +126,7 @@ def test_a_scale_of_a_gguf_file_that_is_too_large_is_refused(exponent: int, tmp_
     file = gguf_file(tmp_path / "some.gguf", np.array([127] * 63 + [exponent]))
     stored = GGUFCheckpoint(file).stored(Part("some", (32, 64)))
     assert stored is not None
-    with pytest.raises(ModelError, match=r"some='e2m1_bf16_g32': its scales must be finite, and 0"):
+    with pytest.raises(ModelError, match=r"some=.*: a scale must be finite, and 0"):
         stored.blocks(0, 32)
 
 
@@ -134,5 +134,5 @@ def test_a_scale_that_is_no_number_is_refused_by_name(tmp_path: Path) -> None:
     files = locate(str(write(tmp_path / "a", packed=True, scale=255)))
     with pytest.raises(ModelError) as refusal:
         load_weights(files, load_spec(files), "bfloat16")
-    assert refusal.value.field.endswith("gate_up_proj")
-    assert "scales must be finite" in refusal.value.limit
+    assert refusal.value.field.endswith("gate_up_proj_scales")
+    assert "must be finite" in refusal.value.limit

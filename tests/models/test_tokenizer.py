@@ -115,6 +115,11 @@ def test_options_of_a_chat_that_contradict_each_other_are_refused():
         ([{"role": "user"}], "refuses them: "),
         ([{"role": "user", "content": ["x"]}], "refuses them: "),
         ([{"content": "x"}], "refuses them: "),
+        (
+            [{"role": "assistant", "content": "x", "tool_calls": [{"name": "f"}]}],
+            "refuses them: each of tool_calls needs a function with name and arguments",
+        ),
+        ([{"role": "assistant", "tool_calls": "abc"}], "refuses them: each of tool_calls needs"),
         ([{"role": "user", "content": "\ud800"}], "must be valid Unicode text"),
     ],
 )

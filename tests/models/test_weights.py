@@ -27,7 +27,7 @@ ATTENTION = tuple(f"self_attn.{name}_proj" for name in "qkv")
 MLP = ("mlp.gate_proj", "mlp.up_proj")
 MERGED = {ATTENTION: "self_attn.qkv_proj", MLP: "mlp.gate_up_proj"}
 """What some families call all of these rows."""
-NEIGHBOURS_TURN = ("cohere", "cohere2", "ernie4_5", "glm", "glm4")
+NEIGHBOURS_TURN = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4")
 """Families whose rotation is of i with i + 1, which Pagoda's is not."""
 LEARN_NOTHING = ("olmo",)
 """Families whose norms have no tensors."""

@@ -381,8 +381,8 @@ def test_what_other_engines_run_is_planned_for_them_by_the_same_reader(change: C
 # Files.
 
 GGUF_CASES = (
-    "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3", "glm", "glm4",
-    "glm4-moe", "gpt-oss", "granite", "granite-moe", "llama-gqa", "mistral-window",
+    "cohere", "cohere2", "ernie4_5", "ernie4_5-moe", "exaone4", "gemma", "gemma2", "gemma3", "glm",
+    "glm4", "glm4-moe", "gpt-oss", "granite", "granite-moe", "llama-gqa", "mistral-window",
     "mixtral-window", "olmo", "olmo2", "olmo3", "olmoe", "phi3-long", "qwen2", "qwen2-moe", "qwen3",
     "qwen3-moe", "seed_oss", "smollm3", "stablelm",
 )  # fmt: skip

@@ -130,6 +130,10 @@ def test_a_trace_that_is_being_written(path: Path) -> None:
         ("cache_hint", "keep", "cache_hint='keep': must be one of pin, session, none"),
         ("cache_hint", ["pin"], "cache_hint=['pin']: must be one of"),
         ("step", -1, "step=-1"),
+        ("turn", -0.5, "turn=-0.5: must be a number from 0 to"),
+        ("turn", 1e9, "turn=1000000000.0: must be a number from 0 to"),
+        ("turn", float("nan"), "turn=nan"),
+        ("turn", True, "turn=True"),
     ],
 )
 def test_broken_rows_of_pagodas_own(path: Path, field: str, value: object, message: str) -> None:

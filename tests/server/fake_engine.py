@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +93,13 @@ class FakeTokenizer:
 
     def token_text(self, token_id: int) -> str:
         return chr(token_id)
+
+    special_ids: frozenset[int] = frozenset()
+
+    def text_bytes(
+        self, params: SamplingParams, shown_ids: Set[int] = frozenset()
+    ) -> Callable[[int], bytes]:
+        return self.token_bytes
 
     def token_bytes(self, token_id: int) -> bytes:
         place = token_id - FIRST_WORD_ID

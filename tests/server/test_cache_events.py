@@ -94,6 +94,7 @@ def test_an_operator_sees_all_and_a_tenant_its_own(url: str) -> None:
         news = until(told, "cached")
     assert {each["name"] for each in news["tenants"]} == {"ann", "bob"}
     assert news["found"] > 0
+    assert news["hinted"] == 0
     shown = cells_of(news["map"])
     assert len(shown) == news["num_blocks"] == NUM_BLOCKS
     assert {cell.owner for cell in shown} == {0, 1, 2}
@@ -101,6 +102,7 @@ def test_an_operator_sees_all_and_a_tenant_its_own(url: str) -> None:
         with looking(url, key) as told:
             own = until(told, "cached")
         assert [each["name"] for each in own["tenants"]] == [name]
+        assert own["hinted"] is None, "others' doings would show in it"
         assert own["cached"] == sum(cell.owner == owns for cell in shown)
         states = [cell.state for cell in cells_of(own["map"])]
         assert states == [1] * own["cached"] + [0] * (NUM_BLOCKS - own["cached"])

@@ -63,7 +63,7 @@ class House:
         whole = CacheSnapshot.of(self.cache, (), self.misses)
         return CacheSnapshot(
             whole.block_size, whole.pool, whole.holdings, sequences, {"bob": 3}, whole.lookups,
-            whole.lookups_of, whole.took_s,
+            whole.lookups_of, whole.num_hinted, whole.took_s,
         )  # fmt: skip
 
 

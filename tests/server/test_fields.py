@@ -11,7 +11,7 @@ import pytest
 from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.completion_request import CompletionRequest
 from pagoda.server.field_table import FIELD_ROWS, FIELDS, FieldRow
-from pagoda.server.text_offsets import TextOffsets
+from pagoda.server.text_offsets import TextOffsets, offsets_in
 from server.fake_engine import FIRST_WORD_ID, MAX_MODEL_LEN, MODEL, OTHER_NAME, FakeEngine
 from server.sse import chat_text, completion_text, events_of
 
@@ -238,6 +238,25 @@ def test_parts_of_a_character_begin_where_it_does() -> None:
     smile = "😀".encode()
     assert offsets.of([b"ab", smile[:1], smile[1:3]]) == [2, 4, 4]
     assert offsets.of([smile[3:], b"c", b"\xff", b"d"]) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "places"),
+    [
+        ("hi you", [b"<s>", b" hi", b" you"], [0, 0, 2]),
+        ("<s>hi you", [b"<s>", b"hi", b" you", b"</s>"], [0, 3, 5, 9]),
+        ("hi</s> you", [b"<s>", b"hi", b"</s>", b" you", b"</s>"], [0, 0, 2, 6, 10]),
+        (" hi", [b"<s>", b" ", b"hi"], [0, 0, 1]),
+        ("HI you", [b"hi", b" you", b"!"], [0, 2, 6]),
+        ("日", ["日".encode()[:2], "日".encode()[2:]], [0, 0]),
+    ],
+)
+def test_what_a_tokenizer_adds_to_a_prompt_has_no_room_in_its_text(
+    text: str, tokens: list[bytes], places: list[int]
+) -> None:
+    special = {tokens.index(each) for each in (b"<s>", b"</s>") if each in tokens}
+    ids = [tokens.index(each) for each in tokens]
+    assert offsets_in(text, ids, tokens.__getitem__, special) == places
 
 
 async def test_no_token_of_an_echo_begins_behind_it(client: httpx.AsyncClient) -> None:

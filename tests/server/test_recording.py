@@ -103,10 +103,11 @@ def test_nothing_that_was_said_is_in_it(day: tuple[Path, dict[str, Any]]) -> Non
         assert word not in content
     assert len({row["tenant"] for row in rows}) == 2
     known = {
-        "number", "arrival_s", "step", "prompt_tokens", "output_tokens", "finish_reason", "tenant",
-        "salt", "hashes", "end_step", "cache_hint",
+        "number", "arrival_s", "step", "turn", "prompt_tokens", "output_tokens", "finish_reason",
+        "tenant", "salt", "hashes", "end_step", "cache_hint",
     }  # fmt: skip
     assert {name for row in rows for name in row} <= known
+    assert any(0 < row["step"] - row["turn"] < 1 for row in rows), "during a step"
     assert sum(row.get("end_step") is not None for row in rows) > 0, "somebody left"
     assert {row.get("cache_hint") for row in rows} == set(HINTS)
 

@@ -30,10 +30,31 @@ class Mark(NamedTuple):
     tenant: str
 
 
+class HintCounts(NamedTuple):
+    """What hints have done in a pool. Blocks."""
+
+    num_kept: int
+    """That are set apart now."""
+    num_set_apart: int
+    """That were, since the start."""
+    num_found: int
+    """Of those: that a sequence found, and would not have without the hint."""
+    num_given_up: int
+    """Of those: that were evicted all the same."""
+
+
 class HintBounds:
     """How many blocks of a pool may be set apart, and are, in all of its partitions."""
 
-    __slots__ = ("most", "most_of_tenant", "num_kept", "turns")
+    __slots__ = (
+        "most",
+        "most_of_tenant",
+        "num_found",
+        "num_given_up",
+        "num_kept",
+        "num_set_apart",
+        "turns",
+    )
 
     def __init__(self, num_blocks: int) -> None:
         """`num_blocks`: of the pool."""
@@ -42,6 +63,12 @@ class HintBounds:
         self.num_kept = 0
         self.turns = 0
         """Blocks that ever were set apart, or renewed."""
+        self.num_set_apart = self.num_found = self.num_given_up = 0
+
+    @property
+    def counts(self) -> HintCounts:
+        """As of now."""
+        return HintCounts(self.num_kept, self.num_set_apart, self.num_found, self.num_given_up)
 
 
 class _Kept:
@@ -101,6 +128,7 @@ class HintedBlocks:
         kept = self._kept.setdefault(mark.tenant, _Kept())
         kept.lanes[mark.hint][block_id] = self._next_turn()
         self._count(1)
+        self._bounds.num_set_apart += 1
         if len(kept) > self._bounds.most_of_tenant:
             return self._give_up(kept)
         if self._bounds.num_kept > self._bounds.most:
@@ -116,6 +144,10 @@ class HintedBlocks:
 
     def hit(self, block_id: int) -> None:
         """A block that is set apart is held again; its mark stays."""
+        self._take(block_id)
+        self._bounds.num_found += 1
+
+    def _take(self, block_id: int) -> None:
         mark = self._marks[block_id]
         kept = self._kept[mark.tenant]
         del kept.lanes[mark.hint][block_id]
@@ -127,13 +159,12 @@ class HintedBlocks:
         """The first to go, which is worth nothing any more. The caller sees to it that there is
         one."""
         *_, block_id = self.first
-        self.forget(block_id)
-        return block_id
+        return self._given_up(block_id)
 
     def forget(self, block_id: int) -> None:
         """What a block holds is worth nothing any more, wherever it is."""
         if block_id in self:
-            self.hit(block_id)
+            self._take(block_id)
         self._marks.pop(block_id, None)
 
     def is_consistent(self) -> bool:
@@ -167,6 +198,10 @@ class HintedBlocks:
 
     def _give_up(self, kept: _Kept) -> int:
         *_, block_id = kept.first
+        return self._given_up(block_id)
+
+    def _given_up(self, block_id: int) -> int:
+        self._bounds.num_given_up += 1
         self.forget(block_id)
         return block_id
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pagoda.cache.allowance import Allowance
 from pagoda.cache.cached_blocks import CachedBlocks
 from pagoda.cache.eviction import EvictionPolicy
-from pagoda.cache.hinted import HintBounds
+from pagoda.cache.hinted import HintBounds, HintCounts
 from pagoda.cache.quota import NO_QUOTA, Quota
 
 
@@ -135,6 +135,11 @@ class Partitions:
     def num_cached(self) -> int:
         """Of all partitions."""
         return sum(len(each.cached) for each in self._all)
+
+    @property
+    def hints(self) -> HintCounts:
+        """What hints have done."""
+        return self._bounds.counts
 
     def reset(self) -> None:
         """Nobody holds a block, and none is cached. Policies by name are new ones: a call that

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pagoda.cache.accounts import Accounts
 from pagoda.cache.block import BlockTable
+from pagoda.cache.counts import Counts
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.hinted import Mark
 from pagoda.cache.origin import Origin
 from pagoda.cache.pool import BlockPool
 from pagoda.cache.prefix import BlockKey, PrefixIndex
 from pagoda.cache.quota import Quota
-from pagoda.cache.stats import Counts
 from pagoda.cache.watcher import CacheWatcher, Lookup
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pagoda.cache.prefix_pool import PrefixPool
+from pagoda.cache.hinted import HintCounts
+from pagoda.cache.prefix_pool import PrefixPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +20,7 @@ class CacheStats:
     num_cached_blocks: int
     """Free blocks whose content can still be found."""
     num_indexed_blocks: int
+    hints: HintCounts
     prefix_queries: int
     """Tokens that were looked up when their sequence began."""
     prefix_hits: int
@@ -40,6 +40,7 @@ class CacheStats:
             num_free_blocks=blocks.pool.num_free,
             num_cached_blocks=blocks.pool.num_cached,
             num_indexed_blocks=len(blocks.index),
+            hints=blocks.pool.partitions.hints,
             **asdict(blocks.counts),
         )
 
@@ -47,15 +48,3 @@ class CacheStats:
     def usage(self) -> float:
         """Share of the pool that sequences hold, 0 to 1."""
         return 1 - self.num_free_blocks / self.num_blocks
-
-
-@dataclass(slots=True)
-class Counts:
-    """What is counted from the start on."""
-
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    allocations: int = 0
-    evictions: int = 0
-    commits: int = 0
-    copies_on_write: int = 0

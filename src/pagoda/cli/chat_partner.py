@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from pagoda.cli.figures import Figures
 from pagoda.errors import PagodaError
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
-from pagoda.request import SamplingParams
+from pagoda.request import RequestOptions, SamplingParams
+from pagoda.server.thinking import Thinking
+from pagoda.server.tool_calls import NO_TOOLS
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -67,6 +69,7 @@ class EnginePartner:
     def __init__(self, engine: AsyncEngine, options: ChatOptions = DEFAULT_CHAT_OPTIONS) -> None:
         self._engine = engine
         self._options = options
+        self._thinking = Thinking(engine, "auto")
         self._ids = count()
 
     @property
@@ -81,11 +84,22 @@ class EnginePartner:
     ) -> AsyncGenerator[Said, None]:
         """Raises `InvalidRequestError` for a conversation that is too long, among others."""
         prompt = await self._engine.tokenizer.chat(list(messages), (), self._options)
-        stream = self._engine.generate(prompt, sampling, request_id=f"chat-{next(self._ids)}")
+        is_structured = sampling.structured_outputs is not None
+        answers = self._thinking.reader(NO_TOOLS, prompt, is_structured=is_structured)
+        stream = self._engine.generate(
+            prompt,
+            sampling,
+            request_id=f"chat-{next(self._ids)}",
+            options=RequestOptions(shown_ids=answers.mark_ids, thought=answers.thought),
+        )
+        reader, num_read, said, thought = answers.begin(), 0, "", ""
         async with aclosing(stream) as outputs:
             async for output in outputs:
                 choice = output.outputs[0]
-                yield Said(choice.text, choice.finish_reason, Figures.of([output], 0.0))
+                news = reader.feed(choice.text[num_read:], finished=choice.finished)
+                num_read = len(choice.text)
+                said, thought = said + news.content, thought + news.thought
+                yield Said(said, choice.finish_reason, Figures.of([output], 0.0), thought)
 
     async def close(self) -> None:
         await self._engine.shutdown()

@@ -68,7 +68,7 @@ def generate(
         engine = load_engine(options, console)
         writer: TextWriter | JSONWriter = TextWriter(several=len(texts) > 1)
         if as_json:
-            writer = JSONWriter(engine.tokenizer.token_bytes)
+            writer = JSONWriter(engine.tokenizer.text_bytes(sampling))
         figures = asyncio.run(answer_all(engine, texts, sampling, writer, chat=chat))
         console.print(str(figures), style="dim", highlight=False, soft_wrap=True)
 
@@ -103,9 +103,9 @@ class TextWriter:
 class JSONWriter:
     """One object a line, in the shape of the HTTP API's completions."""
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
-        """`token_bytes` gives the bytes that a token of the model stands for."""
-        self._token_bytes = token_bytes
+    def __init__(self, text_bytes: Callable[[int], bytes]) -> None:
+        """`text_bytes` gives the bytes that a token is in the text."""
+        self._text_bytes = text_bytes
 
     def grow(self, output: RequestOutput) -> None:
         """Nothing is written before the answer is whole."""
@@ -140,7 +140,7 @@ class JSONWriter:
         from pagoda.server.logprobs import completion_logprobs
         from pagoda.server.text_offsets import TextOffsets
 
-        offsets = TextOffsets().of(map(self._token_bytes, choice.token_ids))
+        offsets = TextOffsets().of(map(self._text_bytes, choice.token_ids))
         shaped = completion_logprobs(choice.token_ids, choice.logprobs, offsets)
         return {"logprobs": shaped.model_dump()}
 

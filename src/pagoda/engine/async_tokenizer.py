@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
@@ -10,6 +10,7 @@ from pagoda.engine.intake_threads import IntakeThreads
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
+from pagoda.request import SamplingParams
 
 _MOST_BEGUN = 1024
 """Tokens at a prompt's end among which its last added one is looked for."""
@@ -84,6 +85,17 @@ class AsyncTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of its UTF-8, whole characters or parts of one."""
         return self._vocabulary.token_bytes(token_id)
+
+    def text_bytes(
+        self, params: SamplingParams, shown_ids: Set[int] = frozenset()
+    ) -> Callable[[int], bytes]:
+        """See `Vocabulary.text_bytes`."""
+        return self._vocabulary.text_bytes(params, shown_ids)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that steer rather than speak."""
+        return self._vocabulary.special_ids
 
     def token_text(self, token_id: int) -> str:
         """What one token of the vocabulary stands for, alone."""

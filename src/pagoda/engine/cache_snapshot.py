@@ -64,6 +64,8 @@ class CacheSnapshot:
     lookups: LookupCounts
     lookups_of: Mapping[str, LookupCounts]
     """By tenant, as it may know them."""
+    num_hinted: int
+    """Blocks that the policy has given up and hints keep."""
     took_s: float
     """Seconds of the engine's thread."""
 
@@ -88,5 +90,6 @@ class CacheSnapshot:
             waiting,
             misses.counts(),
             {tenant: misses.counts_of(tenant) for tenant in holdings},
+            cache.stats().hints.num_kept,
             time.perf_counter() - began,
         )

@@ -6,6 +6,7 @@ from pagoda.engine.detokenizer import Detokenizer
 from pagoda.engine.grammar import Matcher
 from pagoda.engine.outputs import CompletionOutput, Logprob
 from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.so_far import SoFar
 from pagoda.engine.stop_strings import StopString
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.scheduling import Ending, Sequence
@@ -57,13 +58,14 @@ class Choice:
         """Everything so far; `delta` is what is new since the last call."""
         ending = self.sequence.ending
         self._read(ending)
+        of = SoFar if ending is None else list
         wants_logprobs = self._params.logprobs is not None
         return CompletionOutput(
             index=self.sequence.index,
             text=self._detokenizer.text,
-            token_ids=self.sequence.output_token_ids[:],
+            token_ids=of(self.sequence.output_token_ids),
             cumulative_logprob=self._cumulative_logprob if wants_logprobs else None,
-            logprobs=self._logprobs[:] if wants_logprobs else None,
+            logprobs=of(self._logprobs) if wants_logprobs else None,
             finish_reason=None if ending is None else ending.reason,
             stop_reason=None if ending is None else ending.stop_reason,
             delta=self._detokenizer.take_delta(),

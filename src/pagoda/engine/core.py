@@ -178,6 +178,7 @@ class Engine:
         """A step whose outputs and errors are left in `news`. Raises nothing but interrupts."""
         with self._recovery:
             self.watch.begin()
+            self.journal.turn_begins(self._num_turns)
             self.transfers.take_in()
             self._follow_grammars()
             launched = self._launch()

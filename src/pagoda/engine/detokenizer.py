@@ -43,9 +43,7 @@ class Detokenizer:
     ) -> None:
         """`stops` are those of `params`, where the choices of a request share them. Of special
         tokens `shown_ids` are never skipped."""
-        self._vocabulary = vocabulary
-        special = self._vocabulary.special_ids if params.skip_special_tokens else frozenset()
-        self._skipped = special - shown_ids
+        self._text_bytes = vocabulary.text_bytes(params, shown_ids)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         if stops is None:
             stops = tuple(map(StopString, params.stop))
@@ -110,8 +108,7 @@ class Detokenizer:
         return bool(self._utf8.getstate()[0])
 
     def _bytes(self, token_ids: Sequence[int]) -> bytes:
-        token_bytes, skipped = self._vocabulary.token_bytes, self._skipped
-        return b"".join([token_bytes(each) for each in token_ids if each not in skipped])
+        return b"".join(map(self._text_bytes, token_ids))
 
     def _add(self, text: str) -> None:
         if not text:

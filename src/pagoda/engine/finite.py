@@ -113,7 +113,7 @@ def _ends(schema: Any, is_finite: Callable[[str], bool], visits: Iterator[int]) 
 def _may_be_other(schema: dict[str, Any]) -> bool:
     """The answer need be neither an object nor a list."""
     kinds = schema.get("type", "null")
-    return not set(_list(kinds) or [kinds]) <= {"object", "array"}
+    return any(kind not in ("object", "array") for kind in _list(kinds) or [kinds])
 
 
 def _inevitable(schema: dict[str, Any]) -> list[Any]:

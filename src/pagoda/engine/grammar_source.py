@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from pagoda.engine.closed_schema import closed, schemas_in
+from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.gbnf import is_gbnf, lark_of
 from pagoda.structured import StructuredOutputs
@@ -19,6 +20,8 @@ MAX_MULTIPLES = 20_000
 has a state for each."""
 _LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
 """Texts, regular expressions and comments of a grammar in Lark's notation."""
+_LARK_JSON = re.compile(rf"(?P<json>%json\s*)|{_LARK_TEXT.pattern}")
+"""The same, and what a schema stands behind."""
 _WHITE_SPACE = r" |\n[ \t]{0,20}"
 """Between JSON's tokens: a space, or a line's end and an indentation. No answer goes on in it."""
 
@@ -34,8 +37,7 @@ def source_of(wanted: StructuredOutputs) -> str:
     if wanted.choice is not None:
         texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
         return LLMatcher.grammar_from_lark(f"start: {texts}")
-    if not has_finite_answer(_schema(wanted)):
-        raise ValueError("a schema must have an answer that ends: it requires itself without end")
+    _require_finite(_schema(wanted))
     return schema_source(wanted)
 
 
@@ -44,11 +46,29 @@ def schema_source(wanted: StructuredOutputs) -> str:
     from llguidance import LLMatcher
 
     schema = _schema(wanted)
-    if sum(map(_num_multiples, schemas_in(schema))) > MAX_MULTIPLES:
-        raise ValueError(f"multipleOf may add up to at most {MAX_MULTIPLES:,} in a schema")
+    _require_few_multiples(schema)
     if wanted.disable_additional_properties:
         schema = closed(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
+
+
+def _require_finite(schema: dict[str, Any]) -> None:
+    if not has_finite_answer(schema):
+        raise ValueError("a schema must have an answer that ends: it requires itself without end")
+
+
+def _require_few_multiples(schema: dict[str, Any]) -> None:
+    """All objects count, wherever they stand: a reference may lead to any."""
+    waiting: list[Any] = [schema]
+    total = 0
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            total += _num_multiples(each)
+        if isinstance(each, dict | list):
+            waiting.extend(each.values() if isinstance(each, dict) else each)
+    if total > MAX_MULTIPLES:
+        raise ValueError(f"multipleOf may add up to at most {MAX_MULTIPLES:,} in a schema")
 
 
 def _num_multiples(schema: dict[str, Any]) -> int:
@@ -75,7 +95,25 @@ def _checked_lark(grammar: str) -> str:
     outside = _LARK_TEXT.sub("", text)
     if outside.count(":") + outside.count("(") > MAX_RULES:
         raise ValueError(f"a grammar may have at most {MAX_RULES} rules and groups")
+    for schema in _schemas_in(text):
+        _require_finite(schema)
+        _require_few_multiples(schema)
     return text
+
+
+def _schemas_in(grammar: str) -> Iterator[dict[str, Any]]:
+    """The schemas of `%json {…}`; what is no JSON is left to the compiler."""
+    decoder, place = json.JSONDecoder(), 0
+    while found := _LARK_JSON.search(grammar, place):
+        place = found.end()
+        if found["json"] is None:
+            continue
+        try:
+            schema, place = decoder.raw_decode(grammar, place)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(schema, dict):
+            yield schema
 
 
 def _style(wanted: StructuredOutputs) -> Any:  # llguidance does not export the type

@@ -14,6 +14,10 @@ class Journal(Protocol):
     `num_turns` counts the turns before, in each of which a step was launched, concluded, or both.
     """
 
+    def turn_begins(self, num_turns: int) -> None:
+        """A turn begins; again with the same number, where nothing was done in it."""
+        ...
+
     def came(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         """The choices of a request wait from now on. Requests come in order."""
         ...
@@ -25,6 +29,9 @@ class Journal(Protocol):
 
 class NoJournal:
     """Nobody keeps a record."""
+
+    def turn_begins(self, num_turns: int) -> None:
+        """Nobody is told."""
 
     def came(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         """Nobody is told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pagoda.cache.miss import Miss
@@ -28,11 +29,11 @@ class CompletionOutput:
     """Which of the request's `n` choices."""
     text: str
     """Everything so far."""
-    token_ids: list[int]
-    """Everything so far, a closing stop token included."""
+    token_ids: Sequence[int]
+    """Everything so far, a closing stop token included; a list once it is finished."""
     cumulative_logprob: float | None = None
     """Sum over `token_ids`; None unless log-probabilities were asked for."""
-    logprobs: list[dict[int, Logprob]] | None = None
+    logprobs: Sequence[dict[int, Logprob]] | None = None
     """One mapping per entry of `token_ids`: the chosen token first, then the most likely ones."""
     finish_reason: FinishReason | None = None
     """None while it runs."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 
 import tokenizers
+
+from pagoda.request import SamplingParams
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -49,6 +51,19 @@ class Vocabulary:
         if found is None:
             found = self._bytes[token_id] = self._bytes_of(token_id)
         return found
+
+    def text_bytes(
+        self, params: SamplingParams, shown_ids: Set[int] = frozenset()
+    ) -> Callable[[int], bytes]:
+        """What `token_bytes` are in an output's text: none of a special token that is left out.
+
+        `shown_ids` are never left out.
+        """
+        skipped = self.special_ids - shown_ids if params.skip_special_tokens else None
+        token_bytes = self.token_bytes
+        if not skipped:
+            return token_bytes
+        return lambda token_id: b"" if token_id in skipped else token_bytes(token_id)
 
     def _bytes_of(self, token_id: int) -> bytes:
         token = self._backend.id_to_token(token_id)

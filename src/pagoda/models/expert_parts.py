@@ -104,8 +104,9 @@ class _Tensors:
 
     def _correction(self) -> Parts:
         """In float32, as stored: what tells experts apart is less than bfloat16 can tell."""
-        name = f"{self.prefix}{self.names.correction}"
-        return (Part(name, (self.spec.num_experts,), held_as="float32"),)
+        name, count = f"{self.prefix}{self.names.correction}", self.spec.num_experts
+        whole = (1, count) if self.names.correction_is_row else None
+        return (Part(name, (count,), whole=whole, held_as="float32"),)
 
     def _shared(self) -> dict[str, Parts]:
         shared, names, hidden = self.spec.shared, self.names, self.hidden

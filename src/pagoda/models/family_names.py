@@ -44,6 +44,14 @@ QWEN_MOE = replace(
     ),
 )
 DEEPSEEK = replace(NEIGHBOURS, experts=_BESIDE_SHARED_ONES)
+ERNIE_MOE = replace(
+    NEIGHBOURS,
+    experts=replace(
+        _BESIDE_SHARED_ONES,
+        correction="mlp.moe_statics.e_score_correction_bias",
+        correction_is_row=True,
+    ),
+)
 GLM4_MOE = replace(HUGGING_FACE_NAMES, experts=_BESIDE_SHARED_ONES)
 MIXTRAL = replace(
     HUGGING_FACE_NAMES,

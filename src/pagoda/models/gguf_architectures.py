@@ -22,6 +22,7 @@ class Key(NamedTuple):
 _WINDOW = Key("attention.sliding_window")
 EXPERTS = "expert_count"
 _INNER = "expert_feed_forward_length"
+_SHARED = "expert_shared_feed_forward_length"
 
 
 def _nothing(config: ModelConfig) -> Mapping[str, Any]:
@@ -141,6 +142,15 @@ def _ernie(config: ModelConfig) -> Mapping[str, Any]:
     return {"use_bias": config.boolean("attention_bias", default=False)}
 
 
+def _ernie_experts(config: ModelConfig) -> Mapping[str, Any]:
+    """Raises `ModelError` for shared experts that are not as wide as so many others."""
+    inner = config.integer("moe_intermediate_size")
+    width = inner * config.integer("moe_num_shared_experts", minimum=0)
+    if config.optional_integer(_SHARED, minimum=0) not in (None, width):
+        raise config.error(_SHARED, config.values[_SHARED], f"must be {width}, as of the others")
+    return _ernie(config)
+
+
 _EXPERT_KEYS = {
     "num_experts": Key(EXPERTS, is_needed=True),
     "num_experts_per_tok": Key("expert_used_count", is_needed=True),
@@ -208,6 +218,19 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         derive=_deepseek,
     ),
     "ernie4_5": GGUFArchitecture("Ernie4_5ForCausalLM", derive=_ernie),
+    "ernie4_5-moe": GGUFArchitecture(
+        "Ernie4_5_MoeForCausalLM",
+        keys={
+            "moe_num_experts": Key(EXPERTS, is_needed=True),
+            "moe_k": Key("expert_used_count", is_needed=True),
+            "moe_intermediate_size": Key(_INNER, is_needed=True),
+            "moe_num_shared_experts": Key("expert_shared_count", 0),
+            "moe_layer_start_index": Key("leading_dense_block_count", 0),
+            "moe_layer_interval": Key("interleave_moe_layer_step", is_needed=True),
+            _SHARED: Key(_SHARED),
+        },
+        derive=_ernie_experts,
+    ),
     "exaone4": GGUFArchitecture("Exaone4ForCausalLM", period=4),
     "gemma": GGUFArchitecture("GemmaForCausalLM"),
     "gemma2": GGUFArchitecture(
@@ -275,7 +298,7 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         keys={
             **_EXPERT_KEYS,
             **_OWN_SIZE,
-            "shared_expert_intermediate_size": Key("expert_shared_feed_forward_length"),
+            "shared_expert_intermediate_size": Key(_SHARED),
         },
         required=_NOT_NORMALISED,
         derive=_shared_expert,

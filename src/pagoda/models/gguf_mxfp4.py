@@ -31,7 +31,7 @@ def mxfp4_blocks(
     `stored`: the same rows as the file has them. Those of a scale that no number of bfloat16 could
     be made with raise `ModelError`.
     """
-    return QuantisedMatrix(name, shape, CODING, (), partial(_rows, stored)).blocks
+    return QuantisedMatrix(name, shape, CODING, (), name, partial(_rows, stored)).blocks
 
 
 def _rows(stored: Callable[[int, int], Bytes], first: int, count: int) -> GroupedRows:

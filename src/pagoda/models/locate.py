@@ -125,7 +125,7 @@ def _download(hub_id: str, revision: str | None) -> Path:
                 ignore_patterns=_HUB_DUPLICATES,
             )
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # also errors of the library that it asks the network through
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
             "model",

@@ -24,6 +24,8 @@ class ExpertNames:
     weight: str = ".weight"
     router_bias: str = ""
     correction: str = ""
+    correction_is_row: bool = False
+    """It is [1, E], not [E]."""
     shared_gate: str = ""
     shared_up: str = ""
     shared_down: str = ""

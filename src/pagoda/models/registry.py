@@ -14,6 +14,7 @@ from pagoda.models.families.cohere import cohere
 from pagoda.models.families.cohere2 import cohere2
 from pagoda.models.families.deepseek import deepseek_v2, deepseek_v3
 from pagoda.models.families.ernie4_5 import ernie4_5
+from pagoda.models.families.ernie4_5_moe import ernie4_5_moe
 from pagoda.models.families.exaone4 import exaone4
 from pagoda.models.families.gemma import gemma
 from pagoda.models.families.gemma2 import gemma2
@@ -82,6 +83,9 @@ ARCHITECTURES: dict[str, Family] = {
         "deepseek_v3", deepseek_v3, names.DEEPSEEK, names.GGUF_NEIGHBOURS
     ),
     "Ernie4_5ForCausalLM": Family("ernie4_5", ernie4_5, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
+    "Ernie4_5_MoeForCausalLM": Family(
+        "ernie4_5_moe", ernie4_5_moe, names.ERNIE_MOE, names.GGUF_NEIGHBOURS
+    ),
     "Exaone4ForCausalLM": Family("exaone4", exaone4, names.POST_NORMS),
     "GemmaForCausalLM": Family("gemma", gemma, gguf_names=names.GGUF_GEMMA),
     "Gemma2ForCausalLM": Family("gemma2", gemma2, names.POST_NORMS, names.GGUF_GEMMA),

@@ -172,9 +172,9 @@ class Tokenizer:
             raise InvalidRequestError("messages", messages, "must be a list of messages, not empty")
         given: list[dict[str, Any]] = self._user_text.cut([*messages])
         tools = self._user_text.cut(tools)
-        if self._native_tool_format is None:
-            given, tools = in_plain_messages(given, tools), ()
         try:
+            if self._native_tool_format is None:
+                given, tools = in_plain_messages(given, tools), ()
             prompt: str = self._template.apply_chat_template(
                 given,
                 tools=[dict(tool) for tool in tools] or None,

@@ -68,7 +68,10 @@ def _in_plain(message: Mapping[str, Any]) -> dict[str, Any]:
         return {"role": "user", "content": content}
     if not message.get("tool_calls"):
         return dict(message)
-    calls = [_written(call["function"]) for call in message["tool_calls"]]
+    try:
+        calls = [_written(call["function"]) for call in message["tool_calls"]]
+    except (KeyError, TypeError):
+        raise ValueError("each of tool_calls needs a function with name and arguments") from None
     said = [message["content"]] if message.get("content") else []
     return {"role": message["role"], "content": "\n".join([*said, *calls])}
 

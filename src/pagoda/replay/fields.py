@@ -30,6 +30,17 @@ def maybe_whole(row: Row, name: str, least: int = 0, most: int = MOST_TOKENS) ->
     return None if row.get(name) is None else whole(row, name, least, most)
 
 
+def maybe_number(row: Row, name: str, most: float) -> float | None:
+    """A number from 0 to `most`, or None where the row has no such field."""
+    value: Any = row.get(name)
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most:
+        raise InvalidRequestError(name, value, f"must be a number from 0 to {most}")
+    return float(value)
+
+
 def seconds(row: Row, name: str, unit_s: float = 1.0) -> float:
     """A time, told in units of so many seconds."""
     value: Any = row.get(name)

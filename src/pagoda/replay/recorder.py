@@ -17,6 +17,7 @@ from pagoda.replay.formats.pagoda_rows import HASH_BYTES, header_line, row_line
 from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.trace import TracedRequest
 from pagoda.replay.trace_writer import TraceWriter
+from pagoda.replay.turn_times import TurnTimes
 from pagoda.scheduling import Sequence as RunningSequence
 from pagoda.scheduling.ending import ABORT
 
@@ -32,7 +33,10 @@ class _Came:
     """When a sequence came."""
 
     number: int
-    turn: int
+    num_turns: int
+    """When the engine took it in."""
+    place: float
+    """Of its arrival among the turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,9 @@ class Recorder:
         self._key = secrets.token_bytes(32)
         self._writer = TraceWriter(path, header_line(setting.named(self._name)), most_bytes)
         self._block_size = setting.block_size
+        self._clock = clock
         self._began_at = clock()
+        self._turn_times = TurnTimes()
         self._here: dict[int, _Came] = {}
         self._num_came = 0
         self.num_dropped = 0
@@ -77,9 +83,15 @@ class Recorder:
         self._thread = threading.Thread(target=self._write_all, name="pagoda-trace", daemon=True)
         self._thread.start()
 
+    def turn_begins(self, num_turns: int) -> None:
+        self._turn_times.begin(num_turns, self._clock())
+
     def came(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
+        now = self._clock()
         for sequence in sequences:
-            self._here[sequence.sequence_id] = _Came(self._num_came, num_turns)
+            at = sequence.request.arrival_time
+            place = self._turn_times.place_of(at, num_turns=num_turns, now=now)
+            self._here[sequence.sequence_id] = _Came(self._num_came, num_turns, place)
             self._num_came += 1
 
     def went(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
@@ -126,7 +138,8 @@ class Recorder:
             tenant=self._name(options.tenant),
             cache_salt=self._name(options.cache_salt),
             cache_hint=options.cache_hint,
-            arrival_step=went.came.turn,
+            arrival_step=went.came.num_turns,
+            arrival_turn=went.came.place,
             end_step=went.num_turns if is_given_up else None,
         )
         hashes = [self._digest(key.hash) for key in self._keys_of(sequence)]

@@ -5,7 +5,7 @@
 Scheduler, cache and judge are those that serve; a step's computing alone is left out. Requests
 arrive by their times. Where the trace tells how many steps its server had taken, they arrive by
 steps instead: with that server's settings the same is decided in every step, whatever the clock
-says.
+says. They are timed from where in a step they came, as the trace tells.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pagoda.replay.course import Course, Percentiles, Records
 from pagoda.replay.found import Found
 from pagoda.replay.step_cost import StepCost, StepWork
 from pagoda.replay.trace import TracedRequest
+from pagoda.replay.turn_times import TurnTimes
 from pagoda.request import Request, RequestOptions, SamplingParams
 from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, Sequence, StepPlan, judge
 from pagoda.scheduling.ending import END_OF_SEQUENCE
@@ -104,6 +105,7 @@ class ScheduleReplay:
         """When the device will have carried out all that was launched."""
         self._num_steps = 0
         self._num_turns = 0
+        self._turn_times = TurnTimes()
         self._num_requests = 0
         self._refused = array("q")
         self._num_output_tokens = 0
@@ -136,7 +138,7 @@ class ScheduleReplay:
         return request.arrival_s <= self.clock.now
 
     def _arrive(self, request: TracedRequest) -> None:
-        came_at = self.clock.now if self._by_steps else request.arrival_s
+        came_at = self._arrival_s(request)
         if self._begin_s is None:
             self._begin_s = came_at
         num_output = max(1, request.num_output_tokens)
@@ -160,6 +162,15 @@ class ScheduleReplay:
         if is_given_up and request.end_step is not None:
             self._given_up.setdefault(request.end_step, []).append(sequence)
 
+    def _arrival_s(self, request: TracedRequest) -> float:
+        """When it arrived, by the model: steps that were under way then take their time here."""
+        now, place = self.clock.now, request.arrival_turn
+        if not self._by_steps:
+            return request.arrival_s
+        if place is None:
+            return now
+        return self._turn_times.time_of(place, num_turns=self._num_turns, now=now)
+
     def _give_up(self) -> None:
         for step in [each for each in self._given_up if each <= self._num_turns]:
             for sequence in self._given_up.pop(step):
@@ -168,6 +179,7 @@ class ScheduleReplay:
 
     def _step(self) -> bool:
         """Launch a step, and conclude one; False if there was neither."""
+        self._turn_times.begin(self._num_turns, self.clock.now)
         plan = self.scheduler.schedule(self._ahead.held_back)
         launched = self._launch(plan) if plan.sequences else None
         concluded = self._ahead.advance(launched)

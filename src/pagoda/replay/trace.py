@@ -37,7 +37,10 @@ class TracedRequest:
     cache_hint: CacheHint | None = None
     arrival_step: int | None = None
     """Turns that the recorded server had taken, in each of which a step was launched, concluded, or
-    both; None where that is not told."""
+    both, when it took the request in; None where that is not told."""
+    arrival_turn: float | None = None
+    """The same when the request arrived, with the part of the running turn that had passed; None
+    where that is not told, so that it counts as arriving when it was taken in."""
     end_step: int | None = None
     """Turns that it had taken when the request was given up; None if it was not."""
     stopped: bool = False

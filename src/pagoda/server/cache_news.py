@@ -58,6 +58,8 @@ class CacheNews(BaseModel):
     """Blocks that one sequence holds."""
     shared: int
     """Blocks that several do."""
+    hinted: int | None
+    """Cached blocks that hints alone keep, for an operator: when others come and go shows in it."""
     tenants: list[TenantNews]
     """An operator's are all, by their numbers; beyond the 254th they are told as one."""
     found: int

@@ -159,6 +159,7 @@ def _news(
         cached=counts[BlockState.CACHED],
         held=counts[BlockState.HELD],
         shared=counts[BlockState.SHARED],
+        hinted=snapshot.num_hinted if is_operator else None,
         tenants=tenants,
         found=lookups.num_found,
         missed={cause: number for cause, number in lookups.missed().items() if number},

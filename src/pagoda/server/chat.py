@@ -89,9 +89,8 @@ class ChatAnswer(ChunkedAnswer):
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
         self._thought_chunks: dict[int, TextChunk] = {}
-        token_bytes = generation.engine.tokenizer.token_bytes
         self._thought_tokens: defaultdict[int, ThoughtTokens] = defaultdict(
-            partial(ThoughtTokens, token_bytes)
+            partial(ThoughtTokens, generation.text_bytes())
         )
 
     def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
@@ -145,7 +144,7 @@ class ChatAnswer(ChunkedAnswer):
         return output.prompt_token_ids if self._telling.token_ids else None
 
     def _token_ids(self, choice: CompletionOutput, start: int = 0) -> list[int] | None:
-        return choice.token_ids[start:] if self._telling.token_ids else None
+        return list(choice.token_ids[start:]) if self._telling.token_ids else None
 
     def _usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)

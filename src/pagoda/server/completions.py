@@ -29,7 +29,7 @@ from pagoda.server.responses import (
 )
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
-from pagoda.server.text_offsets import TextOffsets
+from pagoda.server.text_offsets import TextOffsets, offsets_in
 from pagoda.truncation import truncated
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class CompletionAnswer(ChunkedAnswer):
             text=text,
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
-            token_ids=choice.token_ids[cursor.num_tokens :] if tells_ids else None,
+            token_ids=list(choice.token_ids[cursor.num_tokens :]) if tells_ids else None,
             prompt_token_ids=item.output.prompt_token_ids if tells_ids and is_first else None,
         )
         return object_json(said, **fields)
@@ -156,12 +156,11 @@ class CompletionAnswer(ChunkedAnswer):
         """Of an echoed prompt, written once for all of its choices; no token begins behind it."""
         if item.prompt_index not in self._echoes:
             tokenizer, token_ids = self._generation.engine.tokenizer, item.output.prompt_token_ids
-            places = TextOffsets().of(map(tokenizer.token_bytes, token_ids))
             self._echoes[item.prompt_index] = echoed_logprobs(
                 tokenizer.token_text(token_ids[0]),
                 token_ids,
                 item.output.prompt_logprobs or (),
-                [min(place, len(text)) for place in places],
+                offsets_in(text, token_ids, tokenizer.token_bytes, tokenizer.special_ids),
                 as_ids=self._telling.tokens_as_ids,
             )
         return self._echoes[item.prompt_index]
@@ -169,11 +168,10 @@ class CompletionAnswer(ChunkedAnswer):
     def _new_logprobs(self, cursor: ChoiceCursor, choice: CompletionOutput) -> WrittenLogprobs:
         start, logprobs = cursor.num_tokens, choice.logprobs or []
         token_ids = choice.token_ids[start:]
-        token_bytes = self._generation.engine.tokenizer.token_bytes
         shaped = completion_logprobs(
             token_ids,
             logprobs[start:],
-            cursor.offsets.of(map(token_bytes, token_ids)),
+            cursor.offsets.of(map(self._generation.text_bytes(), token_ids)),
             as_ids=self._telling.tokens_as_ids,
         )
         return WrittenLogprobs.of(shaped)

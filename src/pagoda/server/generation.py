@@ -9,7 +9,7 @@ Whoever closes the outputs aborts all prompts that still run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -72,6 +72,10 @@ class Generation:
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""
         return prompt_index * self.sampling.n + choice
+
+    def text_bytes(self) -> Callable[[int], bytes]:
+        """What each token is in the text of an answer."""
+        return self.engine.tokenizer.text_bytes(self.sampling, self.options.shown_ids)
 
     def outputs(self, *, streams: bool = True) -> AsyncGenerator[PromptOutput, None]:
         """Outputs of all prompts as they come, or only the last of each where nobody `streams`.

@@ -63,6 +63,15 @@ def _by_reason(figures: Figures) -> Mapping[LabelValues, float]:
     return {(reason,): finished.get(reason, 0) for reason in get_args(FinishReason)}
 
 
+def _of_hints(figures: Figures) -> Mapping[LabelValues, float]:
+    hints = figures.stats.cache.hints
+    return {
+        ("set_apart",): hints.num_set_apart,
+        ("found",): hints.num_found,
+        ("given_up",): hints.num_given_up,
+    }
+
+
 def _by_source(figures: Figures) -> Mapping[LabelValues, float]:
     return {
         ("local_compute",): figures.stats.prompt_tokens_computed,
@@ -189,6 +198,12 @@ METRIC_ROWS = (
               labels=("tier", "reason")),
     MetricRow("counter", "kv_cache_evictions", "Cached blocks that were forgotten for new ones.",
               lambda figures: figures.stats.num_evicted_blocks),
+    MetricRow("gauge", "kv_cache_hinted_blocks",
+              "Cached blocks that the policy has given up and that a request's hint keeps.",
+              lambda figures: figures.stats.cache.hints.num_kept),
+    MetricRow("counter", "kv_cache_hinted",
+              "Blocks that hints kept beyond the policy, and what became of them.",
+              _of_hints, labels=("what",)),
     MetricRow("counter", "tenant_tokens", "Tokens of each tenant, by what became of them.",
               _tenant_tokens, labels=("tenant", "kind")),
     MetricRow("gauge", "tenant_kv_blocks", "Blocks of each tenant, held or cached.",

@@ -11,8 +11,8 @@ from pagoda.server.text_offsets import TextOffsets
 class ThoughtTokens:
     """Counts the tokens of one choice that begin within its thoughts, marks included."""
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
-        self._token_bytes = token_bytes
+    def __init__(self, text_bytes: Callable[[int], bytes]) -> None:
+        self._text_bytes = text_bytes
         self._offsets = TextOffsets()
         self._num_seen = self._thought_end = 0
         self.num = 0
@@ -26,7 +26,7 @@ class ThoughtTokens:
         self._thought_end = thought_end
         new = token_ids[self._num_seen :]
         self._num_seen = len(token_ids)
-        self._places.extend(self._offsets.of(map(self._token_bytes, new)))
+        self._places.extend(self._offsets.of(map(self._text_bytes, new)))
         while self._places and self._places[0] < thought_end:
             self._places.popleft()
             self.num += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from pagoda.engine.devices.memory import granted_cores
+from pagoda.engine.devices.control_group import granted_cores
 
 
 def num_usable_cores() -> int:

@@ -4,23 +4,22 @@
                                                                             │
                         in main memory: `logits.change_logits`  on a GPU: `gpu_logits.change_on_gpu`
 
-A rule names tokens and numbers once a row and step. What is done with them is one of three edits,
+A rule names tokens and numbers once a row and step. What is done with them is one of four edits,
 and each edit has two appliers. They round alike, so both give the same logits to the last bit.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pagoda.engine.sampling.token_counts import TokenCounts
 from pagoda.request import SamplingParams
-
-if TYPE_CHECKING:
-    from pagoda.engine.sampling.row import SamplingRow
 
 _DEFAULTS = SamplingParams()
 
@@ -66,6 +65,39 @@ class Entries(NamedTuple):
         return Entries(self.token_ids[inside], self.numbers[inside])
 
 
+class RuledRow(Protocol):
+    """What rules read of a sequence whose next token is wanted; see `SamplingRow`."""
+
+    @property
+    def params(self) -> SamplingParams: ...
+
+    @property
+    def prompt_token_ids(self) -> Sequence[int]: ...
+
+    @property
+    def output_token_ids(self) -> Sequence[int]:
+        """Tokens chosen so far."""
+        ...
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]: ...
+
+    @property
+    def allowed(self) -> NDArray[np.int64]:
+        """The tokens of `allowed_token_ids`, each once."""
+        ...
+
+    @property
+    def said(self) -> TokenCounts:
+        """The output's tokens."""
+        ...
+
+    @property
+    def seen(self) -> TokenCounts:
+        """The tokens of prompt and output."""
+        ...
+
+
 class Rule(ABC):
     """One rule, the same for all rows. A file under `rules/` and a line in `rules.table`."""
 
@@ -84,14 +116,14 @@ class Rule(ABC):
         """A field has another value than its default."""
         return any(getattr(params, name) != getattr(_DEFAULTS, name) for name in self.fields)
 
-    def is_due(self, row: SamplingRow) -> bool:
+    def is_due(self, row: RuledRow) -> bool:
         """The rule, which is asked for, applies to the row's next token."""
         return True
 
     @abstractmethod
-    def entries(self, row: SamplingRow) -> Entries:
+    def entries(self, row: RuledRow) -> Entries:
         """What the rule says of the next token of `row`."""
 
     @abstractmethod
-    def reference(self, values: list[float], row: SamplingRow) -> None:
+    def reference(self, values: list[float], row: RuledRow) -> None:
         """Do the same in place, plain and slow: `values` [vocab] are one row's logits."""

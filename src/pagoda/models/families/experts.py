@@ -12,18 +12,23 @@ _MOST_EXPERTS = 2**17
 
 
 def read_counts(
-    config: ModelConfig, name: str, *, default_count: int, default_used: int | None
+    config: ModelConfig,
+    name: str,
+    used_name: str = "num_experts_per_tok",
+    *,
+    default_count: int,
+    default_used: int | None,
 ) -> tuple[int, int]:
-    """How many experts a layer has, and each row uses; the first is the field `name`.
+    """How many experts a layer has, and each row uses: the fields `name` and `used_name`.
 
     Raises `ModelError` for more used than there are, and for too many.
     """
     count = config.integer(name, default=default_count)
     if count * config.integer("num_hidden_layers") > _MOST_EXPERTS:
         raise config.error(name, count, f"must be at most {_MOST_EXPERTS:,} in all layers")
-    used = config.integer("num_experts_per_tok", default=default_used)
+    used = config.integer(used_name, default=default_used)
     if used > count:
-        raise config.error("num_experts_per_tok", used, f"must be at most the {count} experts")
+        raise config.error(used_name, used, f"must be at most the {count} experts")
     return count, used
 
 

@@ -64,6 +64,7 @@ class AWQ:
             shape=(num_rows, width),
             coding=Coding("uint4", module.scale("scales"), group),
             tensors=tuple(module.tensors.values()),
+            scales=module.tensor("scales"),
             rows=partial(_rows, qweight, scales, zeros),
         )
 

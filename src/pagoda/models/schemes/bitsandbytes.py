@@ -98,6 +98,7 @@ def _four_bits(module: StoredModule, code: str) -> QuantisedMatrix:
         shape=(rows, width),
         coding=Coding(code, "f32", group),
         tensors=tuple(module.tensors.values()),
+        scales=module.tensor(absmax.kind),
         rows=partial(_four_bit_rows, packed, absmax, block, group),
     )
 
@@ -113,19 +114,22 @@ def _state(module: StoredModule, kind: str) -> ModelConfig:
 class _Absmax:
     """The scales of all blocks of a matrix, one after the other."""
 
+    kind: str
+    """Of the tensor that says how large they are."""
     stored: Array
     nested: _Nested | None
 
     @classmethod
     def of(cls, module: StoredModule, state: ModelConfig, count: int) -> _Absmax:
-        if "weight.nested_absmax" not in module:
-            return cls(module.array("weight.absmax", "F32", shape=(count,)), None)
-        stored = module.array("weight.absmax", "U8", shape=(count,))
+        once, twice = "weight.absmax", "weight.nested_absmax"
+        if twice not in module:
+            return cls(once, module.array(once, "F32", shape=(count,)), None)
+        stored = module.array(once, "U8", shape=(count,))
         size = state.integer("nested_blocksize")
-        scales = module.array("weight.nested_absmax", "F32", shape=(-(-count // size),))
+        scales = module.array(twice, "F32", shape=(-(-count // size),))
         table = module.array("weight.nested_quant_map", "F32", shape=(256,))
         offset = np.float32(state.number("nested_offset", minimum=-math.inf))
-        return cls(stored, _Nested(table, scales, size, offset))
+        return cls(twice, stored, _Nested(table, scales, size, offset))
 
     def at(self, places: Array) -> Values:
         """Those of some blocks."""
@@ -168,6 +172,7 @@ def _eight_bits(module: StoredModule) -> QuantisedMatrix:
         shape=(rows, width),
         coding=Coding("int8", "f32", width),
         tensors=tuple(module.tensors.values()),
+        scales=module.tensor("SCB"),
         rows=partial(_eight_bit_rows, weight, scales),
     )
 

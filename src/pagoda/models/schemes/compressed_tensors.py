@@ -138,6 +138,7 @@ def _packed_matrix(module: StoredModule) -> QuantisedMatrix:
             grid.num_columns,
         ),
         tensors=tuple(module.tensors.values()),
+        scales=module.tensor("weight_scale"),
         rows=partial(_packed_rows, words, bits, width, grid, zeros),
         groups=groups,
     )
@@ -178,6 +179,7 @@ def _int8_matrix(module: StoredModule) -> QuantisedMatrix:
             "int8" if zeros is None else "uint8", module.scale("weight_scale"), grid.num_columns
         ),
         tensors=tuple(module.tensors.values()),
+        scales=module.tensor("weight_scale"),
         rows=partial(_int8_rows, weight, grid, zeros),
     )
 

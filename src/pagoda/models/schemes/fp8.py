@@ -70,6 +70,7 @@ def float8_matrix(
         shape=shape,
         coding=Coding("e4m3", module.scale(kind), grid.num_columns),
         tensors=tuple(module.tensors.values()),
+        scales=module.tensor(kind),
         rows=partial(_rows, weight, grid),
     )
 

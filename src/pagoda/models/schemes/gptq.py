@@ -83,6 +83,7 @@ class GPTQ:
             shape=(num_rows, width),
             coding=Coding(self._code, module.scale("scales"), group),
             tensors=tuple(module.tensors.values()),
+            scales=module.tensor("scales"),
             rows=partial(self._rows, module, qweight, scales, zeros),
             groups=optional_groups(module, "g_idx", width, group),
         )

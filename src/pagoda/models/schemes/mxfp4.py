@@ -62,6 +62,7 @@ class MXFP4:
             plain_shape=(experts, columns, rows),
             coding=CODING,
             tensors=tuple(module.tensors.values()),
+            scales=module.tensor("scales"),
             rows=partial(
                 _rows, blocks.reshape(experts * rows, -1), scales.reshape(experts * rows, groups)
             ),

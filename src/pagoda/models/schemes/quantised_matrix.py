@@ -49,6 +49,8 @@ class QuantisedMatrix:
     coding: Coding
     tensors: tuple[StoredTensor, ...]
     """What it consists of in its files."""
+    scales: str
+    """The tensor that its scales are in."""
     rows: Callable[[int, int], GroupedRows]
     """`count` rows from row `first` on, which is a multiple of 32."""
     groups: npt.NDArray[np.int64] | None = None
@@ -111,10 +113,12 @@ class QuantisedMatrix:
 
     def _checked_rows(self, first: int, count: int) -> GroupedRows:
         rows = self.rows(first, count)
-        size = np.abs(_floats(rows.scales))
-        if not np.all((size == 0) | ((size >= 1 / _LARGEST) & (size <= _LARGEST))):
-            limit = "its scales must be finite, and 0 or from 2**-100 to 2**100"
-            raise ModelError(self.name, self.type, limit)
+        scales = _floats(rows.scales)
+        size = np.abs(scales)
+        is_good = (size == 0) | ((size >= 1 / _LARGEST) & (size <= _LARGEST))
+        if not is_good.all():
+            limit = "a scale must be finite, and 0 or of a size from 2**-100 to 2**100"
+            raise ModelError(self.scales, float(scales[~is_good][0]), limit)
         if self.coding.code == "e4m3" and np.any(rows.codes & 0x7F == 0x7F):
             raise ModelError(self.name, self.type, "all of it must be numbers, but some is NaN")
         return rows

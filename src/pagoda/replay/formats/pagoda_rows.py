@@ -1,15 +1,16 @@
 """Pagoda's own traces, which a server writes while it serves: a header, then a row a request.
 
     {"pagoda_trace": 1, "block_size": 16, "server": {"num_blocks": 4096, …}}
-    {"number": 0, "arrival_s": 0.25, "step": 17, "prompt_tokens": 40, "output_tokens": 9,
-     "finish_reason": "stop", "tenant": "5f0c…", "salt": "", "cache_hint": "session",
-     "hashes": "9a3c01…"}
+    {"number": 0, "arrival_s": 0.25, "step": 17, "turn": 16.25, "prompt_tokens": 40,
+     "output_tokens": 9, "finish_reason": "stop", "tenant": "5f0c…", "salt": "",
+     "cache_hint": "session", "hashes": "9a3c01…"}
 
 A row is written when its request ends; `number` is its place in the order of arrival. `step` counts
-the turns that the server had taken when it came: in each a step was launched, one was concluded, or
-both. `hashes` are 8 bytes in hexadecimal for each full block of prompt and answer, chained, under a
-salt that is drawn for the file and thrown away. `end_step`, of a request that was given up, counts
-the turns until then.
+the turns that the server had taken when it took the request in: in each a step was launched, one
+was concluded, or both. `turn` counts those when the request arrived, with the part of the running
+one that had passed. `hashes` are 8 bytes in hexadecimal for each full block of prompt and answer,
+chained, under a salt that is drawn for the file and thrown away. `end_step`, of a request that was
+given up, counts the turns until then.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def row_line(
         "number": number,
         "arrival_s": round(request.arrival_s, 9),
         "step": request.arrival_step,
+        "turn": None if request.arrival_turn is None else round(request.arrival_turn, 6),
         "prompt_tokens": request.num_prompt_tokens,
         "output_tokens": request.num_output_tokens,
         "finish_reason": finish_reason,
@@ -84,6 +86,7 @@ class PagodaReader:
         output = fields.whole(row, "output_tokens")
         unit_ids = _hashes(row, (prompt + output) // self.unit_size)
         self._number = fields.whole(row, "number", most=2**63)
+        num_turns = fields.maybe_whole(row, "step", most=2**63)
         return TracedRequest(
             arrival_s=fields.seconds(row, "arrival_s"),
             num_prompt_tokens=prompt,
@@ -94,7 +97,8 @@ class PagodaReader:
             tenant=fields.text(row, "tenant"),
             cache_salt=fields.text(row, "salt"),
             cache_hint=cache_hint_of(row.get("cache_hint")),
-            arrival_step=fields.maybe_whole(row, "step", most=2**63),
+            arrival_step=num_turns,
+            arrival_turn=fields.maybe_number(row, "turn", most=num_turns or 0),
             end_step=fields.maybe_whole(row, "end_step", most=2**63),
             stopped=row.get("finish_reason") == "stop",
         )

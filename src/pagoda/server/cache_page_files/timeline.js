@@ -12,13 +12,13 @@ export class Timeline {
     this.points = [];
   }
 
-  add({ at, num_blocks: blocks, held, shared, cached, tenants }) {
+  add({ at, num_blocks: blocks, held, shared, cached, hinted, tenants }) {
     const own = tenants.reduce((sum, tenant) => sum + tenant.evicted_for_own, 0);
     const others = tenants.reduce((sum, tenant) => sum + tenant.evicted_for_others, 0);
     const before = this.points.at(-1);
     if (before && at - before.at > LONGEST_GAP_S) this.points = [];
     const evicted = this.points.length ? Math.max(0, own + others - before.own - before.others) : 0;
-    this.points.push({ at, blocks, held: held + shared, cached, own, others, evicted });
+    this.points.push({ at, blocks, held: held + shared, cached, hinted, own, others, evicted });
     while (this.points[0].at < at - SECONDS) this.points.shift();
   }
 
@@ -26,12 +26,11 @@ export class Timeline {
     const [first, last] = [this.points[0], this.points.at(-1)];
     const forOwn = last.own - first.own;
     const forOthers = last.others - first.others;
-    say(
-      $("evicted"),
+    const evicted =
       forOwn + forOthers
         ? `${counted(forOwn + forOthers, "block")} evicted meanwhile: ${whole(forOwn)} for their own tenant, ${whole(forOthers)} for others.`
-        : "Nothing was evicted meanwhile.",
-    );
+        : "Nothing was evicted meanwhile.";
+    say($("evicted"), last.hinted ? `${evicted} Hints keep ${counted(last.hinted, "block")}.` : evicted);
     const place = $("timeline");
     const width = Math.max(280, place.clientWidth);
     const [left, right, top, bottom] = [MARGIN.left, width - MARGIN.right, MARGIN.top, HEIGHT - MARGIN.bottom];

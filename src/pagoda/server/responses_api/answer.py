@@ -50,7 +50,7 @@ class ResponseAnswer(Answer):
         self._cursor = ChoiceCursor()
         self._reader = generation.tools.begin()
         self._num_events = 0
-        self._thought_tokens = ThoughtTokens(generation.engine.tokenizer.token_bytes)
+        self._thought_tokens = ThoughtTokens(generation.text_bytes())
         unread = body.unread(generation.engine.tokenizer.template_names)
         ignored = [*unread, *body.ignored()]
         generation.tally.ignored = tuple(dict.fromkeys(each.field for each in ignored))
@@ -150,8 +150,7 @@ class ResponseAnswer(Answer):
         """Those that are new."""
         start, num_top = self._cursor.num_tokens, self._generation.sampling.logprobs or 0
         token_ids = choice.token_ids[start:]
-        token_bytes = self._generation.engine.tokenizer.token_bytes
-        places = self._cursor.offsets.of(map(token_bytes, token_ids))
+        places = self._cursor.offsets.of(map(self._generation.text_bytes(), token_ids))
         self._output.add_tokens(places, chat_entries(token_ids, logprobs[start:], num_top))
 
     def _written(self) -> bytes:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from pagoda.engine.sampling.rule import Edit, Entries, Rule
-
-if TYPE_CHECKING:
-    from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rule import Edit, Entries, Rule, RuledRow
 
 
 class AllowedTokenIds(Rule):
@@ -21,10 +17,10 @@ class AllowedTokenIds(Rule):
     edit = Edit.KEEP
     reads_output = False
 
-    def entries(self, row: SamplingRow) -> Entries:
+    def entries(self, row: RuledRow) -> Entries:
         return Entries.alike(row.allowed, 0.0)
 
-    def reference(self, values: list[float], row: SamplingRow) -> None:
+    def reference(self, values: list[float], row: RuledRow) -> None:
         allowed = row.params.allowed_token_ids or ()
         kept = [v if t in allowed else -math.inf for t, v in enumerate(values)]
         if max(kept) > -math.inf:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from pagoda.engine.sampling.rule import Edit, Entries, Rule
-
-if TYPE_CHECKING:
-    from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rule import Edit, Entries, Rule, RuledRow
 
 
 class BadWords(Rule):
@@ -21,12 +17,12 @@ class BadWords(Rule):
     fields = ("bad_words_ids",)
     edit = Edit.BAN
 
-    def entries(self, row: SamplingRow) -> Entries:
+    def entries(self, row: RuledRow) -> Entries:
         said = row.output_token_ids
         last = {ids[-1] for ids in row.params.bad_words_ids if _ends_with(said, ids[:-1])}
         return Entries.alike([*last], 0.0)
 
-    def reference(self, values: list[float], row: SamplingRow) -> None:
+    def reference(self, values: list[float], row: RuledRow) -> None:
         for token_id in range(len(values)):
             said = [*row.output_token_ids, token_id]
             if any(_ends_with(said, ids) for ids in row.params.bad_words_ids):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pagoda.engine.sampling.rule import Edit, Entries, Rule
-
-if TYPE_CHECKING:
-    from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rule import Edit, Entries, Rule, RuledRow
 
 
 class LogitBias(Rule):
@@ -17,10 +12,10 @@ class LogitBias(Rule):
     edit = Edit.ADD
     reads_output = False
 
-    def entries(self, row: SamplingRow) -> Entries:
+    def entries(self, row: RuledRow) -> Entries:
         bias = row.params.logit_bias
         return Entries.of([*bias], [*bias.values()])
 
-    def reference(self, values: list[float], row: SamplingRow) -> None:
+    def reference(self, values: list[float], row: RuledRow) -> None:
         for token_id, bias in row.params.logit_bias.items():
             values[token_id] += bias

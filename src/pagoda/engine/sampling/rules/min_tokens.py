@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from pagoda.engine.sampling.rule import Edit, Entries, Rule
-
-if TYPE_CHECKING:
-    from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rule import Edit, Entries, Rule, RuledRow
 
 
 class MinTokens(Rule):
@@ -20,13 +16,13 @@ class MinTokens(Rule):
     fields = ("min_tokens",)
     edit = Edit.BAN
 
-    def is_due(self, row: SamplingRow) -> bool:
+    def is_due(self, row: RuledRow) -> bool:
         return len(row.output_token_ids) < row.params.min_tokens
 
-    def entries(self, row: SamplingRow) -> Entries:
+    def entries(self, row: RuledRow) -> Entries:
         return Entries.alike([*row.stop_token_ids], 0.0)
 
-    def reference(self, values: list[float], row: SamplingRow) -> None:
+    def reference(self, values: list[float], row: RuledRow) -> None:
         if len(row.output_token_ids) >= row.params.min_tokens:
             return
         banned = [-math.inf if t in row.stop_token_ids else v for t, v in enumerate(values)]

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pagoda.engine.sampling.rule import Edit, Entries, Rule
-
-if TYPE_CHECKING:
-    from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rule import Edit, Entries, Rule, RuledRow
 
 
 class OutputPenalties(Rule):
@@ -19,12 +14,12 @@ class OutputPenalties(Rule):
     fields = ("presence_penalty", "frequency_penalty")
     edit = Edit.ADD
 
-    def entries(self, row: SamplingRow) -> Entries:
+    def entries(self, row: RuledRow) -> Entries:
         presence, frequency = row.params.presence_penalty, row.params.frequency_penalty
         token_ids, counts = row.said.look()
         return Entries.of(token_ids, -(presence + frequency * counts))
 
-    def reference(self, values: list[float], row: SamplingRow) -> None:
+    def reference(self, values: list[float], row: RuledRow) -> None:
         for token_id in set(row.output_token_ids):
             values[token_id] -= row.params.presence_penalty
         for token_id in row.output_token_ids:

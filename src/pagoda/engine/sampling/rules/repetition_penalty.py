@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pagoda.engine.sampling.rule import Edit, Entries, Rule
-
-if TYPE_CHECKING:
-    from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rule import Edit, Entries, Rule, RuledRow
 
 
 class RepetitionPenalty(Rule):
@@ -19,11 +14,11 @@ class RepetitionPenalty(Rule):
     fields = ("repetition_penalty",)
     edit = Edit.SCALE
 
-    def entries(self, row: SamplingRow) -> Entries:
+    def entries(self, row: RuledRow) -> Entries:
         token_ids, _ = row.seen.look()
         return Entries.alike(token_ids, row.params.repetition_penalty)
 
-    def reference(self, values: list[float], row: SamplingRow) -> None:
+    def reference(self, values: list[float], row: RuledRow) -> None:
         penalty = row.params.repetition_penalty
         for token_id in {*row.prompt_token_ids, *row.output_token_ids}:
             value = values[token_id]
