@@ -51,7 +51,7 @@ def test_a_path_loses_less_than_numbers_on_their_own(bits: int) -> None:
 
 
 def test_windows_of_what_is_packed_have_the_levels_of_codes() -> None:
-    widths = (3, 1, 4, 2)
+    widths = (3, 1, 5, 4, 2)
     code = VectorCode("levels", widths, "ufloat8", has_paths=True)
     assert VectorCode.of_text(code.text) == code
     rng = np.random.default_rng(2)

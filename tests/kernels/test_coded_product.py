@@ -23,7 +23,7 @@ from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, Numbers, VectorCode, u
 HEADS, ROWS, NUM_BLOCKS = 2, 5, 6
 CODES = {
     "mixed": VectorCode("levels", (6, 5, 4, 3, 2, 1, 0, 5), "float16"),
-    "paths": VectorCode("levels", (4, 3, 6, 2, 1, 0, 4), "float16", has_paths=True),
+    "paths": VectorCode("levels", (4, 3, 6, 2, 1, 0, 5), "float16", has_paths=True),
     "fours": VectorCode("levels", (4, 4, 4, 4), "float16", has_offset=True),
     "bytes": VectorCode("int8", (8, 8, 8), "float32"),
     "floats": VectorCode("e4m3", (8,)),

@@ -75,7 +75,7 @@ PLANES = MappingProxyType(
     }
 )
 """Planes of a width, that of the lowest bits first."""
-MOST_PATH_BITS = 4
+MOST_PATH_BITS = 5
 """The widest code that is part of a path."""
 PATH_PLANES = MappingProxyType(
     {bits: _planes(bits, in_turn=True) for bits in range(1, MOST_PATH_BITS + 1)}
@@ -86,10 +86,11 @@ PATH_BYTES = CHUNK // 8
 MEMORY = 2
 """Steps of a path before a number that count for it."""
 MOST_LEVEL_BITS = 6
-"""The widest code, or window, whose levels a table tells."""
+"""The widest code whose levels a table tells."""
+MOST_WINDOW_BITS = MOST_PATH_BITS + MEMORY
 WINDOWS = 2 ** (MOST_LEVEL_BITS + 1)
 """Entries of a table before those of windows."""
-TABLE_SIZE = 2 * WINDOWS
+TABLE_SIZE = WINDOWS + 2 ** (MOST_WINDOW_BITS + 1)
 """Entries of a table of levels: those of codes of b bits begin at 2 ** b, those of windows of b
 bits at `WINDOWS` + 2 ** b. The rest of a code is the lowest bits of a window."""
 SCALE_BYTES = MappingProxyType({"float32": 4, "float16": 2, "ufloat8": 1})
@@ -227,12 +228,13 @@ def pack(code: VectorCode, codes: Array) -> Array:
         for plane in code.planes(width):
             cut = (numbers >> plane.low).astype(np.uint8) & (2**plane.bits - 1)
             if plane.in_turn:
-                path, rest = _places(plane)
-                whole = ((cut & 1).astype(np.uint64) << path) | (
-                    (cut >> 1).astype(np.uint64) << rest
+                parts.extend(
+                    _in_turn(part, bits, num_bytes)
+                    for part, bits, num_bytes in (
+                        (cut & 1, 1, PATH_BYTES),
+                        (cut >> 1, plane.bits - 1, plane.num_bytes - PATH_BYTES),
+                    )
                 )
-                whole = np.bitwise_or.reduce(whole, axis=-1)[..., None]
-                parts.append(whole.view(np.uint8)[..., : plane.num_bytes])
                 continue
             split = cut.reshape(*cut.shape[:-1], 8 // plane.bits, plane.num_bytes)
             parts.append(np.bitwise_or.reduce(split << _shifts(plane), axis=-2))
@@ -248,10 +250,8 @@ def unpack(code: VectorCode, packed: Array) -> Array:
             start = begin + plane.start
             read = packed[..., None, start : start + plane.num_bytes]
             if plane.in_turn:
-                whole = np.zeros((*packed.shape[:-1], 8), np.uint8)
-                whole[..., : plane.num_bytes] = read[..., 0, :]
-                path, rest = (whole.view(np.uint64) >> each for each in _places(plane))
-                part = (path & 1) | (rest & (2 ** (plane.bits - 1) - 1)) << 1
+                path, rest = np.split(read[..., 0, :], [PATH_BYTES], axis=-1)
+                part = _from_turn(path, 1) | _from_turn(rest, plane.bits - 1) << 1
             else:
                 part = (read >> _shifts(plane)) & (2**plane.bits - 1)
             part = part.reshape(*codes.shape[:-1], -1)
@@ -265,7 +265,20 @@ def _shifts(plane: Plane) -> Array:
     return (np.arange(8 // plane.bits) * plane.bits).astype(np.uint8)[:, None]
 
 
-def _places(plane: Plane) -> tuple[Array, Array]:
-    """[16] uint64: where each number's step of a path is, and where the rest of its code begins."""
-    numbers = np.arange(CHUNK, dtype=np.uint64)
-    return numbers, CHUNK + numbers * (plane.bits - 1)
+def _in_turn(numbers: Array, bits: int, num_bytes: int) -> Array:
+    """[..., num_bytes] uint8: the `bits` bits of sixteen numbers, one after the other."""
+    shifted = numbers.astype(np.uint64) << _places(bits)
+    whole = np.bitwise_or.reduce(shifted, axis=-1)[..., None]
+    return whole.view(np.uint8)[..., :num_bytes]
+
+
+def _from_turn(read: Array, bits: int) -> Array:
+    """The way back: [..., 16] uint8."""
+    whole = np.zeros((*read.shape[:-1], 8), np.uint8)
+    whole[..., : read.shape[-1]] = read
+    return ((whole.view(np.uint64) >> _places(bits)) & (2**bits - 1)).astype(np.uint8)
+
+
+def _places(bits: int) -> Array:
+    """[16] uint64: where each number begins."""
+    return np.arange(CHUNK, dtype=np.uint64) * bits

@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.level_tables import LONG, byte_tables, magnitudes, place_of
+from pagoda.kernels.cpu.level_tables import LONG, byte_tables, magnitudes, places_of
 from pagoda.kernels.cpu.long_vectors import (
     BYTES,
     WORD,
@@ -50,17 +50,20 @@ class LevelPairs:
     def __init__(self, builder: Any, code: VectorCode, table: Any) -> None:
         """table: pointer to a head's table, as `level_tables` lays it out."""
         self._builder, self._numbers = builder, code.numbers
-        self._tables: dict[int, tuple[Any, ...]] = {}
+        self._tables: dict[int, list[list[Any]]] = {}
+        """By their width, of lower and of upper bytes: one table of 64, or two."""
         if code.numbers == "levels":
             for width in set(code.widths) - {0}:
-                first = place_of(code, width)
-                self._tables[width] = tuple(
-                    load_vector(builder, builder.gep(table, [index(place)]), BYTES)
-                    for place in (first, first + LONG)
-                )
+                self._tables[width] = [
+                    [
+                        load_vector(builder, builder.gep(table, [index(place)]), BYTES)
+                        for place in places
+                    ]
+                    for places in places_of(code, width)
+                ]
         else:
             halves = [np.split(each, 2) for each in byte_tables(magnitudes(code.numbers))]
-            self._tables[8] = tuple(_constant(part) for each in halves for part in each)
+            self._tables[8] = [[_constant(part) for part in each] for each in halves]
 
     def pairs(self, codes: Any, width: int, order: Sequence[int] = range(LONG)) -> list[Any]:
         """Groups of the first two of four rows of codes, and of the other two: [16] int32 each.
@@ -70,10 +73,7 @@ class LevelPairs:
         """
         builder = self._builder
         if self._numbers == "levels":
-            low, high = (
-                instruction(builder, "llvm.x86.avx512.permvar.qi.512", [table, codes])
-                for table in self._tables[width]
-            )
+            low, high = (_looked_up(builder, each, codes) for each in self._tables[width])
         else:
             low, high = self._signed(codes)
         found = []
@@ -94,13 +94,17 @@ class LevelPairs:
         if self._numbers == "int8":
             is_negative = builder.icmp_signed("<", codes, constant(BYTES, 0))
             places = builder.select(is_negative, builder.neg(codes), codes)
-        tables = self._tables[8]
-        low, high = (
-            instruction(builder, "llvm.x86.avx512.vpermi2var.qi.512", [first, places, second])
-            for first, second in (tables[:2], tables[2:])
-        )
+        low, high = (_looked_up(builder, each, places) for each in self._tables[8])
         sign = builder.and_(codes, constant(BYTES, 0x80))
         return low, builder.or_(high, sign)
+
+
+def _looked_up(builder: Any, tables: Sequence[Any], places: Any) -> Any:
+    """Bytes of a table of 64, or of two one after the other."""
+    if len(tables) == 1:
+        return instruction(builder, "llvm.x86.avx512.permvar.qi.512", [tables[0], places])
+    first, second = tables
+    return instruction(builder, "llvm.x86.avx512.vpermi2var.qi.512", [first, places, second])
 
 
 class PairDecoder:

@@ -7,6 +7,7 @@ The table of a head has, one after the other,
     64 lower bytes and 64 upper bytes         of the levels of codes of 1 bit, of 2 … 6 bits, and of
                                               windows likewise, again and again: what a code has
                                               above its bits is ignored
+    128 lower bytes and 128 upper bytes       of windows of 7 bits
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import (
     FLOAT8_FORMS,
     MOST_LEVEL_BITS,
+    MOST_WINDOW_BITS,
     TABLE_SIZE,
     WINDOWS,
     Numbers,
@@ -25,7 +27,8 @@ from pagoda.kernels.vector_code import (
 
 LONG = 64
 """Bytes of a long vector, and entries of a table of levels."""
-HEAD_TABLE_BYTES = TABLE_SIZE + 2 * 2 * LONG * MOST_LEVEL_BITS
+_OF_CODES = 2 * LONG * MOST_LEVEL_BITS
+HEAD_TABLE_BYTES = TABLE_SIZE + 2 * _OF_CODES + 2 * 2**MOST_WINDOW_BITS
 
 
 def head_tables(levels: Array) -> Array:
@@ -35,13 +38,18 @@ def head_tables(levels: Array) -> Array:
         for bits in range(1, MOST_LEVEL_BITS + 1):
             own = levels[..., first + 2**bits : first + 2 ** (bits + 1)]
             parts.extend(byte_tables(np.tile(own, LONG // 2**bits)))
+    longest = WINDOWS + 2**MOST_WINDOW_BITS
+    parts.extend(byte_tables(levels[..., longest : longest + 2**MOST_WINDOW_BITS]))
     return np.concatenate(parts, axis=-1)
 
 
-def place_of(code: VectorCode, width: int) -> int:
-    """Where the lower bytes for chunks of a width begin in a head's table."""
-    tables_before = MOST_LEVEL_BITS * code.is_path(width) + code.table_bits(width) - 1
-    return TABLE_SIZE + 2 * LONG * tables_before
+def places_of(code: VectorCode, width: int) -> tuple[list[int], list[int]]:
+    """Where the lower and the upper bytes for chunks of a width begin in a head's table: each
+    table of 64, which for windows of 7 bits are two."""
+    bits = code.table_bits(width)
+    first = TABLE_SIZE + _OF_CODES * code.is_path(width) + 2 * LONG * (bits - 1)
+    parts = range(0, max(LONG, 2**bits), LONG)
+    return [first + part for part in parts], [first + len(parts) * LONG + part for part in parts]
 
 
 def byte_tables(values: Array) -> tuple[Array, Array]:

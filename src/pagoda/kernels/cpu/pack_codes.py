@@ -87,12 +87,17 @@ def _together(builder: Any, numbers: Any, plane: Plane) -> Any:
 
 def _in_turn(builder: Any, bits: Any, plane: Plane) -> Any:
     """The same, of one that has its numbers in turn."""
-    kind, rest = ir.VectorType(_WORD, CHUNK), plane.bits - 1
-    wide, one = builder.zext(bits, kind), constant(kind, 1)
-    whole = builder.shl(builder.and_(wide, one), ir.Constant(kind, list(range(CHUNK))))
-    if rest:
-        places = ir.Constant(kind, [CHUNK + rest * number for number in range(CHUNK)])
-        whole = builder.or_(whole, builder.shl(builder.lshr(wide, one), places))
-    whole = combine_lanes(builder, whole, builder.or_)
-    whole = builder.trunc(whole, ir.IntType(8 * plane.num_bytes))
-    return builder.bitcast(whole, ir.VectorType(BYTE, plane.num_bytes))
+    steps = builder.trunc(bits, ir.VectorType(ir.IntType(1), CHUNK))
+    whole = ir.IntType(8 * plane.num_bytes)
+    path = builder.bitcast(steps, ir.IntType(CHUNK))
+    found = path if plane.bits == 1 else builder.zext(path, whole)
+    if plane.bits > 1:
+        wide = ir.VectorType(_WORD, CHUNK)
+        rest = builder.lshr(builder.zext(bits, wide), constant(wide, 1))
+        places = ir.Constant(wide, [(plane.bits - 1) * number for number in range(CHUNK)])
+        word = combine_lanes(builder, builder.shl(rest, places), builder.or_)
+        size = ir.IntType(CHUNK * (plane.bits - 1))
+        word = word if size.width == _WORD.width else builder.trunc(word, size)
+        moved = builder.shl(builder.zext(word, whole), ir.Constant(whole, CHUNK))
+        found = builder.or_(found, moved)
+    return builder.bitcast(found, ir.VectorType(BYTE, plane.num_bytes))

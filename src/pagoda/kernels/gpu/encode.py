@@ -13,6 +13,7 @@ from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
 from pagoda.kernels.gpu.nearest_paths import path_codes
 from pagoda.kernels.gpu.read_codes import (
     CHUNK_NUMBERS,
+    PATH_SIZE,
     TABLE_NUMBERS,
     nearest_ufloat8,
     table_starts,
@@ -226,10 +227,14 @@ def store_in_turn(codes, vectors, wanted, run: tl.constexpr, plane: tl.constexpr
     own = codes & ((1 << plane.bits) - 1)
     own = tl.reshape(own, (codes.shape[0], chunks, CHUNK_NUMBERS)).to(tl.int64)
     number = tl.arange(0, CHUNK_NUMBERS)[None, None, :]
-    rest = (own >> 1) << (number * (plane.bits - 1))
-    together = tl.sum(((own & 1) << number) | (rest << CHUNK_NUMBERS), 2)
-    byte, chunk = tl.arange(0, 8), tl.arange(0, chunks)
-    cut = (together[:, :, None] >> (byte * 8)[None, None, :]) & 255
+    path = tl.sum((own & 1) << number, 2)[:, :, None]
+    rest = tl.sum((own >> 1) << (number * (plane.bits - 1)), 2)[:, :, None]
+    byte, chunk = tl.arange(0, 16), tl.arange(0, chunks)
+    of_path = (path >> (tl.minimum(byte, PATH_SIZE - 1) * 8)[None, None, :]) & 255
+    after = tl.minimum(tl.maximum(byte - PATH_SIZE, 0), 7)
+    cut = tl.where(
+        (byte < PATH_SIZE)[None, None, :], of_path, (rest >> (after * 8)[None, None, :]) & 255
+    )
     inside = ((chunk >= run.first) & (chunk < run.first + run.num_chunks))[:, None]
     inside = inside & (byte < size)[None, :]
     places = (run.start + plane.start + (chunk - run.first) * size)[:, None] + byte[None, :]
