@@ -10,6 +10,7 @@ answer:
     recompute   without tiers, nothing is cached
     pool        without tiers, all is cached
     disk …      nothing is cached and the tier has all; whether it is loaded the gate says
+    declined    S3 has all, 50 ms away and at a rate at which the gate says no
     hot         all is cached: by turns without any tier, and with S3 behind
 
 Redis and S3 run on this machine; `--added-ms` holds their answers up by so much, in a process
@@ -41,6 +42,8 @@ from pagoda.request import SamplingParams
 from pagoda.tiers.key_file import write_new_secret
 
 FAR = ("redis", "s3")
+DECLINED = "declined"
+_DECLINED_MS, _DECLINED_BYTES_PER_S = 50.0, 1e6
 RECOMPUTE, POOL = "recompute", "pool"
 _ONE_TOKEN = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
 _PATIENCE_S = 120.0
@@ -91,6 +94,9 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             for name in args.tiers
             for added_ms in (args.added_ms if name in FAR else [0.0])
         }
+        if "s3" in args.tiers:
+            far = option(folder, DECLINED, _DECLINED_MS)
+            engines[DECLINED, _DECLINED_MS] = bench.engine(ending.enter_context(far))
         for engine in engines.values():
             ending.callback(engine.close)
         for engine in (plain, *engines.values()):
@@ -254,7 +260,11 @@ def option(folder: Path, name: str, added_ms: float) -> Iterator[str]:
         finally:
             server.kill()
     else:
-        with elsewhere(serve_s3) as server_port, far_away(server_port, added_ms / 1000) as port:
+        rate = _DECLINED_BYTES_PER_S if name == DECLINED else None
+        with (
+            elsewhere(serve_s3) as server_port,
+            far_away(server_port, added_ms / 1000, rate) as port,
+        ):
             yield f"s3://{BUCKET}/frames,endpoint=http://127.0.0.1:{port},compression=none,{always}"
 
 

@@ -23,18 +23,18 @@ __all__ = ["BUCKET", "KEYS", "RedisServer", "elsewhere", "far_away", "serve_s3"]
 
 
 @contextmanager
-def far_away(port: int, added_s: float) -> Iterator[int]:
-    """The port by which answers of another one come so much later."""
-    if not added_s:
+def far_away(port: int, added_s: float, bytes_per_s: float | None = None) -> Iterator[int]:
+    """The port by which answers of another one come so much later, and so slowly."""
+    if not added_s and bytes_per_s is None:
         yield port
         return
-    with elsewhere(serve_line, port, added_s) as line_port:
+    with elsewhere(serve_line, port, added_s, bytes_per_s) as line_port:
         yield line_port
 
 
-def serve_line(said: Connection, port: int, added_s: float) -> None:
+def serve_line(said: Connection, port: int, added_s: float, bytes_per_s: float | None) -> None:
     line = Line(port)
-    line.set(Fault(latency_s=added_s))
+    line.set(Fault(latency_s=added_s, bytes_per_s=bytes_per_s))
     said.send(line.port)
     said.recv()
 

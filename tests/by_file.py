@@ -65,6 +65,7 @@ LONG = (
     "kernels/gpu/test_prefill_attention.py",
     "server/test_mutations.py",
     "engine/test_gpu_engine.py",
+    "engine/test_gpu_latent_engine.py",
     "kernels/gpu/test_decode_attention.py",
 )
 """Files whose tests take longest: begun early, they leave no process alone at the end."""

@@ -48,8 +48,11 @@ CENTRED = ("cohere", "cohere2", "olmo", "stablelm")
 
 def assert_agrees(values: dict[str, Any]) -> None:
     """The spec says what transformers' model of the same config does."""
-    spec = decoder_spec(ModelConfig(values))
-    whole = transformers_config(values)
+    assert_same(decoder_spec(ModelConfig(values)), transformers_config(values))
+
+
+def assert_same(spec: DecoderSpec, whole: Any) -> None:
+    """As `assert_agrees`, of what both have read."""
     config, model = whole.get_text_config(), empty_model(whole)
     decoder, kind = language_layers(model), config.model_type
     assert len(spec.layers) == config.num_hidden_layers

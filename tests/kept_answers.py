@@ -25,14 +25,33 @@ class KeptAnswers:
 
     def get(self, name: str, rests_on: Iterable[object], ask: Callable[[], Any]) -> Any:
         """The answer to one question, of plain values. What `ask` raises is never kept."""
-        asked = json.dumps([sys.version, *rests_on])
-        digest = hashlib.sha256(asked.encode()).hexdigest()
+        digest = _digest(rests_on)
         kept = self._cache.get(f"answers/{name}", {})
         if kept.get("asked") == digest:
             return kept["answer"]
         answer = ask()
         self._cache.set(f"answers/{name}", {"asked": digest, "answer": answer})
         return answer
+
+    def check(self, name: str, rests_on: Iterable[object], check: Callable[[], list[str]]) -> None:
+        """Check something, unless it was found right with the same files.
+
+        check: says which files it has read; what it raises is never kept.
+        """
+        rests_on = tuple(rests_on)
+        kept = self._cache.get(f"checks/{name}", {})
+        files = list(map(Path, kept.get("files", ())))
+        if files and all(map(Path.exists, files)):
+            digest = _digest((*rests_on, fingerprint_of(files)))
+            if kept.get("checked") == digest:
+                return
+        files = sorted(map(Path, check()))
+        digest = _digest((*rests_on, fingerprint_of(files)))
+        self._cache.set(f"checks/{name}", {"checked": digest, "files": list(map(str, files))})
+
+
+def _digest(rests_on: Iterable[object]) -> str:
+    return hashlib.sha256(json.dumps([sys.version, *rests_on]).encode()).hexdigest()
 
 
 def versions(*packages: str) -> list[str]:

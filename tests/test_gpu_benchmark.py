@@ -89,10 +89,11 @@ def test_kernels_and_peers_are_right_and_compared(tiny: tuple[dict[str, Any], st
         assert max(row["relative_error"] for row in rows(results, job)) < 1e-5
     decode = {row["kernel"] for row in rows(results, "kernels:decode")}
     assert decode == {
-        "decode attention", "decode attention, fp8_e4m3", "decode attention, int8_per_token_head"
+        "decode attention", "decode attention, fp8_e4m3", "decode attention, int8_per_token_head",
+        "decode attention, latents",
     }  # fmt: skip
     prefill = {row["kernel"] for row in rows(results, "kernels:prefill")}
-    assert prefill == {"prefill attention", "attention of a hit"}
+    assert prefill == {"prefill attention", "prefill attention, latents", "attention of a hit"}
     assert {row["kernel"] for row in rows(results, "kernels:streaming")} == {
         "add and norm", "rotary and cache write", "activation", "block copy"
     }  # fmt: skip

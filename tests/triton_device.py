@@ -23,6 +23,10 @@ if not HAS_GPU and os.environ.get("TRITON_INTERPRET") != "1":
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
 
 
+OPERATORS = {"__add__": "add", "__sub__": "sub", "__mul__": "mul"}
+"""Methods of tensors that are an operation of the semantics and no more."""
+
+
 def patch_once_a_launch() -> None:
     """Spare Triton's interpreter what it repeats at every call of a function within a kernel.
 
@@ -84,10 +88,23 @@ def call_directly() -> None:
 
         return call
 
+    def operator(name: str) -> Any:
+        operation = getattr(type(semantic), name)
+
+        def call(self: Any, other: Any) -> Any:
+            other = other.value if isinstance(other, core.constexpr) else other
+            return operation(semantic, self, other, True)
+
+        return call
+
     @cache
     def builtins_of(package: Any) -> list[tuple[str, Any, Any]]:
         members = inspect.getmembers(package, core.is_builtin)
-        return [(name, member, with_interpreter(member)) for name, member in members]
+        quick = OPERATORS if package is core.tensor else {}
+        return [
+            (name, member, operator(quick[name]) if name in quick else with_interpreter(member))
+            for name, member in members
+        ]
 
     def patch(package: Any, builder: Any, scope: Any) -> None:
         for name, member, call in builtins_of(package):

@@ -9,6 +9,7 @@ import torch
 
 from gpu_parts.attention_peers import Lay, decode_peers, prefill_peers
 from gpu_parts.coded_inputs import EIGHT_BITS, CodedInputs
+from gpu_parts.latent_inputs import LatentInputs
 from gpu_parts.paged_inputs import Heads, PagedInputs, Span
 from gpu_parts.results import Job
 from gpu_parts.setting import Limits, Setting
@@ -46,6 +47,19 @@ class Case:
         return self.num_sequences * self.context * numbers * dtype.itemsize
 
 
+@dataclass(frozen=True, slots=True)
+class LatentCase(Case):
+    """The same, of latents of so many numbers, and shared keys behind them."""
+
+    rank: int
+
+    def inputs(self, setting: Setting, num_queries: int) -> LatentInputs:
+        """Random ones, the same in every run."""
+        like = torch.empty(0, dtype=setting.dtype, device=setting.device)
+        spans = [Span(self.context, num_queries)] * self.num_sequences
+        return LatentInputs(self.heads, self.rank, spans, like, setting.generator(0))
+
+
 DECODE = (
     Case("Llama-3-8B", LLAMA_8B, 64, 4096),
     Case("Llama-3-8B", LLAMA_8B, 1, 32768),
@@ -65,6 +79,17 @@ HIT = (
 )
 _NEW_TOKENS = 20
 """New tokens of a prompt whose beginning was cached."""
+LATENTS = (
+    LatentCase("DeepSeek-V2-Lite", Heads(16, 1, 576), 64, 4096, 512),
+    LatentCase("DeepSeek-V2-Lite", Heads(16, 1, 576), 1, 32768, 512),
+    LatentCase("DeepSeek-V3", Heads(128, 1, 576), 64, 4096, 512),
+    LatentCase("MiniCPM3", Heads(40, 1, 288), 64, 4096, 256),
+)
+LATENT_PROMPTS = (
+    LatentCase("DeepSeek-V2-Lite", Heads(16, 1, 576), 1, 8192, 512),
+    LatentCase("DeepSeek-V3", Heads(128, 1, 576), 1, 8192, 512),
+)
+TINY_LATENTS = (LatentCase("tiny", Heads(4, 1, 24), 1, 32, 16),)
 TINY_DECODE = (Case("tiny", _TINY, 2, 32),)
 TINY_PREFILL = (Case("tiny", _TINY, 1, 32),)
 
@@ -82,6 +107,21 @@ def measure_decode(setting: Setting, job: Job, limits: Limits) -> None:
             bench.peers(_chosen(setting, peers, number))
             for name in EIGHT_BITS:
                 _measure_codes(setting, job, case, CodedInputs(inputs, name), name, limits)
+    for case in TINY_LATENTS if setting.tiny else LATENTS:
+        _measure_latents(setting, job, case, 1, limits)
+
+
+def _measure_latents(
+    setting: Setting, job: Job, case: LatentCase, num_queries: int, limits: Limits
+) -> None:
+    """Attention to latents, in decode or of whole prompts: nothing else here does it."""
+    kernel = "decode attention, latents" if num_queries == 1 else "prefill attention, latents"
+    with job.attempt(f"{kernel} {case.name}"):
+        if not _fits(setting, job, case):
+            return
+        inputs = case.inputs(setting, num_queries)
+        run = inputs.decode() if num_queries == 1 else inputs.prefill()
+        _Bench(setting, job, case, inputs, kernel, limits).own(run)
 
 
 def _measure_codes(
@@ -104,6 +144,8 @@ def measure_prefill(setting: Setting, job: Job, limits: Limits) -> None:
             bench = _Bench(setting, job, case, inputs, "prefill attention", limits)
             bench.own(inputs.prefill())
             bench.peers(_chosen(setting, peers, number))
+    for case in TINY_LATENTS if setting.tiny else LATENT_PROMPTS:
+        _measure_latents(setting, job, case, case.context, limits)
     _measure_hits(setting, job, limits)
 
 

@@ -1,6 +1,6 @@
 """What every eviction policy must keep to; a new one is tested by its row in `POLICIES`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 import pytest
@@ -172,6 +172,30 @@ def test_a_cache_lives_with_every_policy(name: str) -> None:
         cache.free(table)
         cache.check_integrity()
     assert cache.num_free_blocks == 6
+
+
+@every_policy
+def test_no_block_is_looked_for_among_all(make: Callable[[int], EvictionPolicy]) -> None:
+    """All are told once where all are forgotten."""
+    policy, looks = make(6), list[str]()
+    kind = type(policy)
+
+    def look_through(self: EvictionPolicy) -> Iterator[int]:
+        looks.append("all")
+        return kind.__iter__(self)
+
+    policy.__class__ = type("Watched", (kind,), {"__iter__": look_through})
+    cache = CacheManager(6, 2, eviction=policy)
+    for number in range(20):
+        tokens, table = [number % 3, number % 5, 1, 2], cache.open()
+        match = cache.match(table, tokens)
+        cache.acquire(table, tokens, match)
+        assert cache.reserve(table, match.num_tokens, len(tokens)) is not None
+        cache.commit(table, tokens, len(tokens))
+        cache.free(table)
+    assert (len(policy), len(looks)) == (6, 0)
+    cache.forget()
+    assert (len(policy), len(looks)) == (0, 1)
 
 
 @pytest.mark.parametrize("given_policy", ["fifo", "", None, 3, LRU])

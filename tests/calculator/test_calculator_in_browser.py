@@ -100,6 +100,27 @@ def test_pagodas_codecs_are_offered_where_its_device_and_heads_allow(
     assert "nvfp4" not in tab.value(offered)
 
 
+def test_pagodas_latents_are_the_planners(tab: Tab) -> None:
+    choices = [
+        asdict(PlanRequest(engine="pagoda", max_model_len=2048, users=1, **more))
+        | {"model": model}
+        for model in ("deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-ai/DeepSeek-V3")
+        for more in (
+            *({"gpu": "H200", "kv_cache_dtype": name}
+              for name in ("auto", "fp8", "fp8_ds_mla", "int8_per_token_head", "float32", "nvfp4")),
+            *({"gpu": "DESKTOP-DDR5", "kv_cache_dtype": name} for name in ("auto", "fp8", "int4")),
+            {"gpu": "H200", "kv_retention": "window:512"},
+            {"gpu": "H200", "request_kv_retention": True},
+        )
+    ]  # fmt: skip
+    answers = [
+        planned({name: value for name, value in choice.items() if value is not None})
+        for choice in choices
+    ]
+    require_the_planners(tab, choices, answers)
+    assert [type(answer).__name__ for answer in answers[:3]] == ["Plan"] * 3
+
+
 def test_the_figures_are_on_the_page(tab: Tab, address: str) -> None:
     for name, length, users in (("Qwen/Qwen3-8B", 8192, 20), ("openai/gpt-oss-20b", 65_536, 9)):
         open_at(tab, f"{address}#model={name}&gpu=H100&context={length}&users={users}")

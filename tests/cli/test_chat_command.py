@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from pagoda.cli.main import run
 from pagoda.engine.outputs import RequestOutput
 from pagoda.server.keys import KeyRing
 from pagoda.server.listener import bind, url_of
+from pagoda.tiers.key_file import write_new_secret
 from server.fake_engine import FakeEngine
 from server.live import live_server
 
@@ -222,7 +224,7 @@ def test_the_template_is_told_what_it_should_know(
 
 
 def test_a_server_that_is_not_there_is_told(
-    typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    typed: Callable[[str], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     typed("hi\n")
     with bind("127.0.0.1", 0) as listener:  # it never listens
@@ -232,3 +234,9 @@ def test_a_server_that_is_not_there_is_told(
     capsys.readouterr()
     assert run(["chat", "--url", "http://127.0.0.1:1", "--kv-retention", "window:64"]) == 2
     assert "kv_retention='window:64': not beside url" in capsys.readouterr().err
+    write_new_secret("file", tmp_path / "key")
+    tier = ["--kv-tier", "redis://me:secret@host:1", "--kv-tier-key-file", str(tmp_path / "key")]
+    assert run(["chat", "--url", "http://127.0.0.1:1", *tier]) == 2
+    told = capsys.readouterr().err
+    assert "kv_tier=['redis://…@host:1']: not beside url" in told
+    assert "secret" not in told

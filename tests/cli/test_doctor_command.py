@@ -13,8 +13,9 @@ import pytest
 
 from doctor.doctor_metrics import READINGS, texts_of
 from pagoda.cli.main import run
-from pagoda.cli.metrics_watch import Clock, client_for, metrics_url, watch
+from pagoda.cli.metrics_watch import Clock, metrics_url, watch
 from pagoda.cli.plan_model import find_facts
+from pagoda.cli.server_client import client_for
 from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.request import ModelFacts
@@ -248,6 +249,20 @@ def test_a_server_that_restarts_is_watched_on() -> None:
     with answering(answer) as url, client_for(None) as client:
         scrapes = watch(client, f"{url}/metrics", WatchOptions(1.0, 0.125), clock=ticking())
     assert len(scrapes) == 9 - 4
+
+
+def test_what_the_check_takes_is_no_part_of_the_watch() -> None:
+    clock, metrics = ticking(), texts("pagoda-decode")[0]
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, text=f"{metrics}\n"))
+    with httpx.Client(transport=transport) as client:
+        scrapes = watch(
+            client,
+            "http://server/metrics",
+            WatchOptions(1.0, 0.5),
+            check=lambda scrape: clock.sleep(60.0),
+            clock=clock,
+        )
+    assert [scrape.time_s for scrape in scrapes] == [0.0, 60.5, 61.0]
 
 
 def test_a_server_that_goes_away_is_refused() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 from pagoda.cli.main import run
 from pagoda.server.listener import bind, start_listening
 from pagoda.server.options import ServerOptions
+from pagoda.tiers.key_file import write_new_secret
 from server.conftest import client_of
 from server.fake_engine import MODEL, FakeEngine
 
@@ -26,7 +28,10 @@ def test_a_port_in_use_is_told_before_the_model_loads(
 
 
 def test_the_application_serves_the_engine(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     served: list[str] = []
     told: dict[str, object] = {}
@@ -44,7 +49,10 @@ def test_the_application_serves_the_engine(
         served.append(str(listener.getsockname()[0]))
 
     monkeypatch.setattr("pagoda.server.run.run", run_once)
+    write_new_secret("file", tmp_path / "key")
     flags = ["--dev-mode", "--max-num-seqs", "3", "--no-enable-prefix-caching"]
+    flags += ["--kv-tier", "redis://me:secret@host:1,ttl=7d", "--kv-tier", "disk:/kv,size=1GiB"]
+    flags += ["--kv-tier-key-file", str(tmp_path / "key")]
     assert run(["serve", "named-model", "--port", "0", *flags]) == 0
     assert engine.options.model == "named-model"
     assert served == [MODEL, "127.0.0.1"]
@@ -52,8 +60,22 @@ def test_the_application_serves_the_engine(
     assert captured.out == ""
     assert engine.is_warm
     assert f"serving {MODEL} on http://127.0.0.1:" in captured.err
-    assert told == dataclasses.asdict(engine.options)
+    tiers = ["redis://…@host:1,ttl=7d", "disk:/kv,size=1GiB"]
+    assert told == {**dataclasses.asdict(engine.options), "kv_tier": tiers}
+    assert "secret" not in f"{engine.options!r} {captured.err}"
     assert (told["max_num_seqs"], told["enable_prefix_caching"]) == (3, False)
+
+
+def test_an_address_may_name_its_interface(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[tuple[str, ...]] = []
+    monkeypatch.setattr("pagoda.cli.serve.bind", lambda host, port: bind("127.0.0.1", port))
+    monkeypatch.setattr(
+        "pagoda.server.run.run", lambda *given: served.append(given[2].allowed_hosts)
+    )
+    assert run(["serve", "--host", "fe80::1%eth0", "--port", "0"]) == 0
+    assert served == [("fe80::1",)]
 
 
 def test_a_model_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from pagoda.tiers.seal import Checksum, TenantSeal
 TIMEOUT_S = 10.0
 PAYLOAD_BYTES = 3000
 SECRET = bytes(range(32))
-BFLOAT16 = Namespace({"weights": "ab12", "dtype": "bfloat16", "block_size": 16})
+BFLOAT16 = Namespace({"weights": "ab12", "dtype": "bfloat16", "block_size": 16}, "a\x1b[2Jmodel")
 FLOAT16 = Namespace({"weights": "ab12", "dtype": "float16", "block_size": 16})
 
 
@@ -83,6 +83,9 @@ def test_stats_by_namespace(server: Server, ask: Callable[..., Any]) -> None:
     assert counted == {BFLOAT16.short: (2, BFLOAT16.facts), FLOAT16.short: (1, FLOAT16.facts)}
     code, lines = ask("stats")
     assert lines[0].startswith("all: 3 frames, 9.11 KiB, used 0 seconds to 0 seconds ago")
+    assert any(line.startswith(f"{BFLOAT16.short} (a?[2Jmodel): 2 frames") for line in lines)
+    assert any(line.startswith(f"{FLOAT16.short}: 1 frames") for line in lines), "without a name"
+    assert {each["model"] for each in told["namespaces"]} == {BFLOAT16.model_name, ""}
     assert [line for line in lines if line.startswith(" ")] in (
         ["  dtype: bfloat16", "  dtype: float16"],  # what they have in common is left out
         ["  dtype: float16", "  dtype: bfloat16"],
@@ -171,6 +174,9 @@ def test_prune_removes_what_it_says(server: Server, ask: Callable[..., Any]) -> 
     [
         (["stats", "kv"], "kv_tier='kv': must be one of"),
         (["stats", "host:size=1GiB"], "kv_tier='host': is in a server's own memory"),
+        (["stats", "disk:/kv", "--timeout", "nan"], "timeout='nan': a span of time"),
+        (["audit", "disk:/kv", "--timeout", "25h"], "timeout='25h': must be at most 24 hours"),
+        (["prune", "disk:/kv", "--size", "1", "--timeout", "inf"], "timeout='inf': a span of time"),
         (["prune", "disk:/kv"], "prune=None: say what is to go"),
         (["prune", "disk:/kv", "--size", "x"], "size='x': a size like"),
         (["prune", "disk:/kv", "--older-than", "x"], "older_than='x': a span of time"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -16,6 +17,7 @@ from pagoda.errors import (
     EngineError,
     InvalidRequestError,
     RequestTimeoutError,
+    ShutDownError,
 )
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.structured import StructuredOutputs
@@ -172,6 +174,27 @@ async def test_shutdown_ends_what_is_left(make_llm, monkeypatch: pytest.MonkeyPa
     with pytest.raises(EngineError):
         async for _ in outputs:
             pass
+
+
+async def test_who_waits_for_a_step_that_hangs_is_told_of_the_end(
+    make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, free = AsyncEngine(make_llm().engine), threading.Event()
+    closed: list[bool] = []
+    monkeypatch.setattr(engine.engine, "advance", free.wait)
+    monkeypatch.setattr(engine.engine, "close", lambda: closed.append(engine.is_alive))
+    engine.start()
+    asked = [asyncio.create_task(answer(engine, "x", request_id)) for request_id in "ab"]
+    try:
+        await until(lambda: engine.engine.has_unfinished)
+        await engine.shutdown(0.05)
+        told = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+        assert [type(each) for each in told] == [ShutDownError] * 2
+        assert closed == []
+    finally:
+        free.set()
+    await engine.shutdown()
+    assert len(closed) == 1
 
 
 async def test_after_shutdown_requests_are_refused(make_llm) -> None:

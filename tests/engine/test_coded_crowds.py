@@ -1,7 +1,8 @@
 """Long prompts, crowds, forks and short pools under every codec: not a bit of an answer changes.
 
 Each answer is held, with its log-probabilities, against that of an engine that shares nothing and
-computes each prompt at once, and every fifth one against that of the same request alone. The model
+computes each prompt at once, and every fifth one against that of the same request alone; larger
+chunks, which differ in nothing that a format knows of, and short pools take turns. The model
 is small and random: what it says rests on everything that it has read.
 """
 
@@ -125,11 +126,13 @@ def test_whatever_the_cache_does_not_a_bit_changes(model: Model, mix: dict[str, 
     shared = crowd.stats().cache
     assert shared.prefix_hits > 6 * BLOCK_SIZE
     assert shared.copies_on_write > 12
-    chunked = engine_of(model, mix, max_num_batched_tokens=512)
-    assert told(chunked, CROWD) == expected, "chunks of 512"
     chunked = engine_of(model, mix, max_num_batched_tokens=64)
     assert told(chunked, CROWD) == expected, "chunks of 64"
     assert told(chunked, CROWD) == expected, "found after chunks of 64"
+    if number % 2:
+        chunked = engine_of(model, mix, max_num_batched_tokens=512)
+        assert told(chunked, CROWD) == expected, "chunks of 512"
+        return
 
     demand = sum(one.n * -(-(len(one.prompt) + NUM_TOKENS) // BLOCK_SIZE) for one in SHORT_CROWD)
     short = engine_of(replace(model, max_model_len=176), mix, num_gpu_blocks_override=demand // 5)

@@ -28,7 +28,7 @@ from pagoda.engine.sessions.errors import (
 from pagoda.engine.sessions.manifest import manifest_of, read_manifest
 from pagoda.engine.sessions.session import Session, read_session
 from pagoda.engine.sessions.sessions import MOST_TENANTS, Sessions
-from pagoda.errors import InvalidRequestError
+from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.tiers.key_file import write_new_secret
 from pagoda.tiers.names import BlockName
@@ -138,6 +138,9 @@ def test_bounds_are_each_tenants_own() -> None:
     for number in range(MOST_TENANTS + 5):
         put(f"made up {number}", "x")
     assert sessions.of("bob") == sessions.of("made up 4") == []
+    assert sessions.forget("made up 9", "x")
+    put("bob", "his")
+    assert sessions.of("made up 5") != [], "a tenant without any takes nobody's place"
     assert sessions.of(f"made up {MOST_TENANTS + 4}")
 
 
@@ -199,6 +202,40 @@ def test_a_tier_that_fails_costs_no_more_than_the_session(make: Make) -> None:
     assert (present.num_cached_tokens, present.reason) != (full(len(tokens) - 1), None)
     assert present.reason == "not_found"
     require_nothing_left(other.engine, NUM_BLOCKS)
+
+
+def test_a_copy_that_fails_costs_nobody_anything_cached(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = make(FakeTier())
+    tokens = say(llm, session_id="tea")
+
+    def no_memory(block_ids: Sequence[int]) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(llm.engine.sessions.blocks, "_begin_export", no_memory)
+    for ask in (llm.sessions.save, llm.sessions.export):
+        with pytest.raises(SessionFailedError, match="could not be copied"):
+            ask("", "tea")
+    assert num_cached(llm, tokens[:-1]) == full(len(tokens) - 2)
+
+
+def test_without_prefix_caching_that_is_told_and_no_missing_key(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    llm = make(enable_prefix_caching=False)
+    assert "no block leaves the engine" in caplog.text
+    say(llm, session_id="tea")
+    (tmp_path / "tea").write_bytes(b"")
+    with (tmp_path / "tea").open("rb") as file:
+        for ask in (
+            lambda: llm.sessions.save("", "tea"),
+            lambda: llm.sessions.restore("", "tea"),
+            lambda: llm.sessions.export("", "tea"),
+            lambda: llm.sessions.import_file("", file),
+        ):
+            with pytest.raises(RefusedError, match="enable_prefix_caching=False: blocks are found"):
+                ask()
 
 
 def test_a_hole_ends_what_is_saved(make: Make) -> None:

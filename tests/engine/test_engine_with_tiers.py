@@ -85,7 +85,7 @@ def tiers(tiered: LLM, frames: dict[str, bytes]) -> tuple[FakeTier, FakeTier]:
     settle(tiered)
     shelves = [place.shelf for place in tiered.engine.transfers._mover._places]
     for shelf in shelves:
-        shelf._known.clear()
+        shelf.known.clear()
     let_load(tiered.engine)
     near, far = (shelf.tier for shelf in shelves)
     near.fault = far.fault = None
@@ -240,7 +240,7 @@ def test_nothing_of_an_engine_waits_for_a_tier_that_hangs(
     tiers[0].fault = "hang"
     engine, turns = tiered.engine, 0
     for name in ("_allowance_s", "_answer_s"):
-        monkeypatch.setattr(engine.transfers.loads, name, lambda seconds: 60.0)
+        monkeypatch.setattr(engine.transfers.loads, name, lambda *given: 60.0)
     engine.add(engine.intake.request("waits", PROMPTS[0], GREEDY))
     engine.advance()
     engine.add(engine.intake.request("other", "12", GREEDY))

@@ -17,7 +17,7 @@ from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.errors import InvalidOptionError
 from pagoda.lab.subject import Subject
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
@@ -179,9 +179,11 @@ def test_the_lab_tries_what_latents_can_be_stored_in(model: Model) -> None:
     assert others == ["auto", "float32", "fp8_e4m3", "int8_per_group"]
 
 
-def test_a_plan_for_a_gpu_refuses_latents(directory: str) -> None:
-    with pytest.raises(UnsupportedModelError, match="latent attention runs on a CPU"):
-        make_plan(find_facts(directory), PlanRequest(engine="pagoda", gpu="H100"))
+def test_a_plan_for_a_gpu_has_latents(directory: str, model: Model) -> None:
+    for stored, token_bytes in (({}, 1152), ({"kv_cache_dtype": "fp8"}, 656)):
+        request: Any = {"engine": "pagoda", "gpu": "H100", "dtype": "bfloat16", **stored}
+        plan = make_plan(find_facts(directory), PlanRequest(**request))
+        assert plan.block_bytes == plan.block_size * len(model.spec.layers) * token_bytes
 
 
 def test_a_plan_for_vllm_goes_by_its_own_rules(directory: str, model: Model) -> None:

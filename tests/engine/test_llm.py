@@ -7,6 +7,7 @@ import resource
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 from typing import Any
 from weakref import ref
 
@@ -281,10 +282,17 @@ def test_chat_goes_through_the_template(llm: LLM) -> None:
     two = llm.chat([messages, messages], GREEDY, use_tqdm=False)
     assert [o.outputs[0].token_ids for o in two] == [output.outputs[0].token_ids] * 2
     tool = {"type": "function", "function": {"name": "clock"}}
-    with pytest.raises(InvalidRequestError, match="tokens'"):  # its description is longer than fits
-        llm.chat(messages, GREEDY, use_tqdm=False, tools=[tool])
+    for ask in (llm.chat, llm.stream_chat):  # its description is longer than fits
+        with pytest.raises(InvalidRequestError, match="tokens'"):
+            ask(messages, GREEDY, tools=[tool])
     *_, last = llm.stream_chat(messages, GREEDY)
     assert last.outputs[0].token_ids == output.outputs[0].token_ids
+
+
+def test_what_streams_takes_what_does_not() -> None:
+    for whole, streamed in ((LLM.generate, LLM.stream), (LLM.chat, LLM.stream_chat)):
+        options = signature(whole).parameters.keys() - {"use_tqdm", "prompts"}
+        assert options == signature(streamed).parameters.keys() - {"prompt"}
 
 
 def test_a_message_may_be_made_of_text_parts(llm: LLM) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import gguf
 import pytest
@@ -27,9 +28,11 @@ from prompts import PROMPTS
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 NUM_TOKENS = {"float32": 64, "bfloat16": 32}
-FEW_TOKENS = 17
-"""Where an answer is one of many that have to agree: a block and a bit, behind any prompt."""
 BLOCK_SIZE = 16
+FEW_TOKENS, SMALL_BLOCK = 9, 8
+"""Where an answer is one of many that have to agree: a block and a bit, behind any prompt."""
+LARGE_CHUNK = {"float32": 128, "bfloat16": 384}
+"""Less than a dtype's share of the prompts."""
 Tokens = list[list[int]]
 
 
@@ -46,14 +49,14 @@ def num_tokens(model: Model) -> int:
 @pytest.fixture(scope="module")
 def make(model: Model) -> Callable[..., LLM]:
     def make(max_model_len: int = 1088, **options: object) -> LLM:
-        defaults: dict[str, object] = {"num_gpu_blocks_override": 384, "block_size": BLOCK_SIZE}
+        defaults: dict[str, object] = {"num_gpu_blocks_override": 384, "block_size": SMALL_BLOCK}
         engine_options = EngineOptions(**(defaults | options))  # type: ignore[arg-type]
         return LLM.from_engine(connect(replace(model, max_model_len=max_model_len), engine_options))
 
     return make
 
 
-def tokens_of(llm: LLM, prompts: list[list[int]], num_tokens: int) -> Tokens:
+def tokens_of(llm: LLM, prompts: Tokens, num_tokens: int) -> Tokens:
     greedy = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
     outputs = llm.generate(prompts, greedy, use_tqdm=False)
     llm.engine.scheduler.cache.check_integrity()
@@ -61,15 +64,16 @@ def tokens_of(llm: LLM, prompts: list[list[int]], num_tokens: int) -> Tokens:
 
 
 @pytest.fixture(scope="module")
-def prompts(model: Model) -> list[list[int]]:
+def prompts(model: Model) -> Tokens:
     assert len(PROMPTS) == 24
     return [model.tokenizer.encode(prompt) for prompt in PROMPTS]
 
 
 @pytest.fixture(scope="module")
-def baseline(make: Callable[..., LLM], prompts: list[list[int]], num_tokens: int) -> Tokens:
-    """All prompts at once, and nothing cached: the miss."""
-    return tokens_of(make(enable_prefix_caching=False), prompts, num_tokens)
+def baseline(make: Callable[..., LLM], prompts: Tokens, num_tokens: int) -> Tokens:
+    """All prompts at once, in larger blocks, and nothing cached: the miss."""
+    llm = make(enable_prefix_caching=False, block_size=BLOCK_SIZE)
+    return tokens_of(llm, prompts, num_tokens)
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +82,20 @@ def few(baseline: Tokens) -> Tokens:
     return [tokens[:FEW_TOKENS] for tokens in baseline]
 
 
-def share_of(model: Model) -> list[int]:
-    """Every fourth prompt in float32, which reads twice as many bytes for a token, and the others
-    in bfloat16."""
+class Share(NamedTuple):
+    """Of the prompts and of how their answers begin."""
+
+    prompts: Tokens
+    answers: Tokens
+
+
+@pytest.fixture(scope="module")
+def share(model: Model, prompts: Tokens, few: Tokens) -> Share:
+    """Every fourth prompt in float32, which takes thrice as long for a token, and the others in
+    bfloat16."""
     is_exact = model.dtype == "float32"
-    return [index for index in range(len(PROMPTS)) if (index % 4 == 0) == is_exact]
+    indices = [index for index in range(len(PROMPTS)) if (index % 4 == 0) == is_exact]
+    return Share([prompts[index] for index in indices], [few[index] for index in indices])
 
 
 class Oracle:
@@ -145,72 +158,62 @@ def oracle(pytestconfig: pytest.Config) -> Oracle:
 
 @pytest.mark.parametrize("model", ["float32"], indirect=True)
 def test_greedy_output_is_that_of_transformers(
-    prompts: list[list[int]], baseline: Tokens, oracle: Oracle
+    prompts: Tokens, baseline: Tokens, oracle: Oracle
 ) -> None:
     """Given the same tokens so far, transformers' best next one is ours, at every position."""
     assert oracle.best_next(prompts, baseline) == baseline
 
 
-def test_each_alone_answers_like_all_at_once(
-    model: Model, make: Callable[..., LLM], prompts: list[list[int]], few: Tokens
-) -> None:
+def test_each_alone_answers_like_all_at_once(make: Callable[..., LLM], share: Share) -> None:
     llm = make(enable_prefix_caching=False)
-    for index in share_of(model):
-        assert tokens_of(llm, [prompts[index]], FEW_TOKENS) == [few[index]]
+    for prompt, answer in zip(*share, strict=True):
+        assert tokens_of(llm, [prompt], FEW_TOKENS) == [answer]
 
 
 def test_two_that_go_on_for_long_answer_alike_whatever_the_cache_does(
-    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens, num_tokens: int
+    make: Callable[..., LLM], prompts: Tokens, baseline: Tokens, num_tokens: int
 ) -> None:
     """Alone, in chunks and from the cache: many blocks of an answer, not its first alone."""
-    num_tokens = min(num_tokens, 48)
+    num_tokens = min(num_tokens, 4 * SMALL_BLOCK)
     two = [prompts[1], prompts[11]]
     expected = [baseline[1][:num_tokens], baseline[11][:num_tokens]]
-    alone, chunked = make(enable_prefix_caching=False), make(max_num_batched_tokens=7)
+    alone = make(enable_prefix_caching=False, block_size=BLOCK_SIZE)
+    chunked = make(max_num_batched_tokens=7)
     assert [tokens_of(alone, [prompt], num_tokens)[0] for prompt in two] == expected
     assert tokens_of(chunked, two, num_tokens) == expected
     assert tokens_of(chunked, two, num_tokens) == expected
 
 
-def test_hits_answer_like_misses(
-    make: Callable[..., LLM], prompts: list[list[int]], few: Tokens
-) -> None:
-    """And like chunks of 512, which the misses are computed in."""
-    llm = make(max_num_batched_tokens=512)
-    assert sum(map(len, prompts)) > 512
-    assert tokens_of(llm, prompts, FEW_TOKENS) == few
+def test_hits_answer_like_misses(model: Model, make: Callable[..., LLM], share: Share) -> None:
+    """And like large chunks, which the misses are computed in."""
+    chunk = LARGE_CHUNK[model.dtype]
+    llm = make(max_num_batched_tokens=chunk)
+    assert sum(map(len, share.prompts)) > chunk
+    assert tokens_of(llm, share.prompts, FEW_TOKENS) == share.answers
     cold = llm.stats().prefix_cache_hits
-    assert tokens_of(llm, prompts, FEW_TOKENS) == few
+    assert tokens_of(llm, share.prompts, FEW_TOKENS) == share.answers
     found = llm.stats().prefix_cache_hits - cold
-    assert found >= sum(len(prompt) // BLOCK_SIZE * BLOCK_SIZE - 1 for prompt in prompts)
+    assert found >= sum(len(each) // SMALL_BLOCK * SMALL_BLOCK - 1 for each in share.prompts)
 
 
-def test_chunks_of_64_answer_like_the_whole(
-    make: Callable[..., LLM], prompts: list[list[int]], few: Tokens
-) -> None:
-    assert tokens_of(make(max_num_batched_tokens=64), prompts, FEW_TOKENS) == few
-
-
-def test_chunks_of_7_answer_like_the_whole(
-    model: Model, make: Callable[..., LLM], prompts: list[list[int]], few: Tokens
-) -> None:
-    llm, share = make(max_num_batched_tokens=7), share_of(model)
-    found = tokens_of(llm, [prompts[index] for index in share], FEW_TOKENS)
-    assert found == [few[index] for index in share]
+@pytest.mark.parametrize("chunk", [64, 7])
+def test_chunks_answer_like_the_whole(make: Callable[..., LLM], share: Share, chunk: int) -> None:
+    llm = make(max_num_batched_tokens=chunk)
+    assert tokens_of(llm, share.prompts, FEW_TOKENS) == share.answers
 
 
 def test_preempted_sequences_answer_like_undisturbed_ones(
-    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens
+    make: Callable[..., LLM], prompts: Tokens, baseline: Tokens
 ) -> None:
-    num_tokens = NUM_TOKENS["bfloat16"]
-    demand = sum(-(-(len(prompt) + num_tokens) // BLOCK_SIZE) for prompt in prompts)
-    llm = make(max_model_len=256, num_gpu_blocks_override=demand // 4)
+    num_tokens = 2 * SMALL_BLOCK
+    demand = sum(-(-(len(prompt) + num_tokens) // SMALL_BLOCK) for prompt in prompts)
+    llm = make(max_model_len=128, num_gpu_blocks_override=demand // 5)
     assert tokens_of(llm, prompts, num_tokens) == [tokens[:num_tokens] for tokens in baseline]
     assert llm.stats().num_preemptions > 0
 
 
 def test_a_crowd_answers_like_each_alone(
-    make: Callable[..., LLM], prompts: list[list[int]], few: Tokens
+    make: Callable[..., LLM], prompts: Tokens, few: Tokens
 ) -> None:
     crowd = [*prompts, *(prompt[::-1] for prompt in prompts[:8])]
     assert len(crowd) == 32
@@ -222,7 +225,7 @@ def test_a_shared_prefix_is_computed_once(make: Callable[..., LLM]) -> None:
     """32 requests behind one prompt of 1,024 tokens, submitted at once."""
     prefix = [(i * 7919) % 40_000 + 100 for i in range(1024)]
     prompts = [[*prefix, *range(1000 + i, 1008 + i)] for i in range(32)]
-    llm = make(num_gpu_blocks_override=512, max_num_batched_tokens=2048)
+    llm = make(num_gpu_blocks_override=512, block_size=BLOCK_SIZE, max_num_batched_tokens=2048)
     params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
     outputs = llm.generate(prompts, params, use_tqdm=False)
     stats = llm.stats()

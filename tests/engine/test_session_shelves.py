@@ -14,7 +14,6 @@ from pagoda.engine.sessions.session import Session, most_bytes
 from pagoda.engine.sessions.shelves import NOTHING_THERE, Removal, SessionShelves
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.shelf import Shelf
-from pagoda.tiers.workers import WorkerThreads
 from tiers.fake_tier import FakeTier, formats
 
 PAYLOAD_BYTES = 256
@@ -149,14 +148,20 @@ def test_every_row_is_asked_for_and_holes_are_seen() -> None:
     assert shelves.num_held("ann", rows) == 0
 
 
-def test_workers_say_whose_task_failed(caplog: pytest.LogCaptureFixture) -> None:
-    done = threading.Event()
-    workers = WorkerThreads("sessions-of-a-test", 1)
-    workers.submit(lambda: [][0])
-    workers.submit(done.set)
-    assert done.wait(10)
-    workers.close()
-    assert "a task of sessions-of-a-test failed" in caplog.text
+def test_what_one_tier_has_spoilt_another_gives() -> None:
+    rows = [[BlockName(bytes([number]) * 32, 0)] for number in range(8)]
+    names = [formats(PAYLOAD_BYTES).of("ann").name(name) for (name,) in rows]
+    for spoilt in ([0], [1], [4], [3, 4], [0, 7]):
+        near, far = FakeTier("near"), FakeTier("far")
+        shelves = shelves_of(near, far)
+        shelves.store("ann", [(name, bytes(PAYLOAD_BYTES)) for (name,) in rows])
+        near.frames.update({names[number]: b"no frame" for number in spoilt})
+        pieces = list(shelves.load("ann", rows, 4))
+        assert sum(map(len, pieces)) == 8, spoilt
+        assert all(pieces)
+        far.frames.update({names[number]: b"no frame" for number in spoilt})
+        again = shelves_of(near, far).load("ann", rows, 4)
+        assert sum(map(len, again)) == spoilt[0], "nobody has it"
 
 
 def test_a_manifest_is_no_file() -> None:

@@ -18,7 +18,7 @@ from pagoda.engine.build import load_model
 from pagoda.engine.options import EngineOptions
 
 process = psutil.Process()
-options = EngineOptions(model=sys.argv[1])
+options = EngineOptions(model=sys.argv[1], threads=1)  # two would wait for a core
 load_model(options)  # what is imported and compiled is no part of a file
 gc.collect()
 base = process.memory_info().rss

@@ -163,6 +163,9 @@ def test_weights_are_told_apart_by_what_they_hold(
     weights.write_bytes(b"seven")  # as many bytes, in the same file, and of the same time
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert weights_digest(files) not in {first, second}
+    moved = tmp_path / "elsewhere.gguf"
+    moved.write_bytes(b"one")
+    assert weights_digest(ModelFiles("gguf", moved, "elsewhere")) == first, "called something else"
     monkeypatch.setattr("pagoda.engine.transfers.weights_digest._digest", lambda paths: "asked")
     assert weights_digest(locate(tiny_directory)) == "asked"
 
@@ -195,6 +198,9 @@ def test_any_fact_makes_another_namespace(tiny_model: Model) -> None:
     assert len(found) == 1 + len(others)
     later = namespace_of(*facts[:4], replace(spec, under_way_tokens=77), *facts[5:])
     assert later.digest == own.digest, "how large steps are changes no block"
+    moved = namespace_of(replace(tiny_model.files, name="elsewhere"), *facts[1:])
+    assert (moved.digest, moved.model_name) == (own.digest, "elsewhere"), "the same weights"
+    assert own.model_name == tiny_model.files.name
 
 
 def test_numbers_of_other_code_and_other_processors_are_told_apart(

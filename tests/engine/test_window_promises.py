@@ -226,16 +226,16 @@ def test_a_request_asks_in_vain_where_the_engine_does_not_let_it(model: Model) -
         tokens_of(narrow, [[1, 2, 3]], kv_retention="snapkv")
 
 
-def test_a_stream_goes_on_past_the_models_length_in_the_same_blocks(model: Model) -> None:
+def test_a_stream_goes_on_past_the_models_length_in_the_same_blocks(small: Model) -> None:
     length = 100
-    spec = replace(model.spec, max_position_embeddings=length)
-    own = replace(model, loaded=replace(model.loaded, spec=spec))  # type: ignore[type-var]
+    spec = replace(small.spec, max_position_embeddings=length)
+    own = replace(small, loaded=replace(small.loaded, spec=spec))  # type: ignore[type-var]
     blocks = AttentionWindow(60, 4).num_blocks(10**6, BLOCK_SIZE, 64)
     llm = engine_of(
         own, 10**4, kv_retention="streaming:sinks=4,window=60", num_gpu_blocks_override=blocks,
         max_num_batched_tokens=64,
     )  # fmt: skip
-    prompt = model.tokenizer.encode(" ".join(PROMPTS))[:80]
+    prompt = small.tokenizer.encode(" ".join(PROMPTS))[:80]
     greedy = SamplingParams(temperature=0, max_tokens=3 * length, ignore_eos=True)
     [output] = llm.generate([prompt], greedy, use_tqdm=False)
     assert len(output.outputs[0].token_ids) == 3 * length

@@ -33,7 +33,7 @@ def tiered_engine(
     engine = connect(model, EngineOptions(kv_tier=[tier], **options))  # type: ignore[arg-type]
     let_load(engine)
     loads = engine.transfers.loads  # type: ignore[attr-defined]
-    loads._allowance_s = loads._answer_s = lambda seconds: 60.0
+    loads._allowance_s = loads._answer_s = lambda *given: 60.0
     take_in = engine.transfers.take_in
 
     def work_and_take_in() -> None:

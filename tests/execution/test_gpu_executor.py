@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.execution.batch import DrawnTokens
-from pagoda.execution.gpu import decoder
+from pagoda.execution.gpu import grouped_attention
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.reference import reference_logits
 from pagoda.kernels.gpu import prefill_tiling as prefill_tilings
@@ -159,7 +159,7 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
 def test_warm_up_has_contexts_split_where_they_may_be_long(monkeypatch: pytest.MonkeyPatch):
     tilings: list[PrefillTiling[torch.Tensor]] = []
     monkeypatch.setattr(
-        decoder, "prefill_attention", lambda *arguments, **_: tilings.append(arguments[4])
+        grouped_attention, "prefill_attention", lambda *arguments, **_: tilings.append(arguments[4])
     )
     spec = decoder_spec([FULL, dataclasses.replace(FULL, sliding_window=SPLIT_FROM)])
     executor, _ = make(spec, max_model_len=SPLIT_FROM)

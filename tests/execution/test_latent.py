@@ -22,7 +22,6 @@ from pagoda.execution.cpu.panel_weights import require_even_rows
 from pagoda.execution.reference import reference_logits
 from pagoda.kernels.array import Array
 from pagoda.models.decoder import AttentionSpec, LatentAttentionSpec
-from pagoda.sizing.gpu_step import layer_shape
 from pagoda.storage.cpu_storage import CPUStorage
 
 BY_LATENTS = LatentAttentionSpec(
@@ -78,7 +77,7 @@ def test_not_a_bit_depends_on_chunks_or_companions(dtype: str, chunks: list[int]
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_not_a_bit_depends_on_the_number_of_threads(dtype: str):
     alone = run(dtype, [NUM_TOKENS])
-    assert torch.equal(run(dtype, [150, *[1] * 20, 130], 2, num_threads=2), alone)
+    assert torch.equal(run(dtype, [155, *[1] * 10, 135], 2, num_threads=2), alone)
 
 
 CODED = decoder_spec([BY_LATENTS, BY_LATENTS, GROUPED, WIDE])
@@ -133,8 +132,9 @@ def test_attention_reads_what_was_stored(form: str, step: float):
 @pytest.mark.parametrize("form", LATENT_CODECS)
 def test_not_a_bit_of_codes_depends_on_chunks_companions_or_threads(form: str, dtype: str):
     alone = run_coded(form, [NUM_TOKENS], dtype=dtype)
-    for chunks, companions in (([7] * 42 + [6], 0), ([100, *[1] * 20, 3, 177], 3)):
-        parts = run_coded(form, chunks, dtype=dtype, companions=companions, num_threads=2)
+    for chunks, companions in (([7] * 42 + [6], 0), ([108, *[1] * 8, 3, 181], 3)):
+        num_threads = 2 if companions else 1  # two wait for each other: once for each case
+        parts = run_coded(form, chunks, dtype=dtype, companions=companions, num_threads=num_threads)
         assert torch.equal(parts, alone)
 
 
@@ -199,8 +199,6 @@ def test_what_is_not_covered_is_refused_by_name():
         CPUStorage(CacheSpec((LatentLayerSpec(512, 64, "fp8_e4m3"),), 16), 4)
     with pytest.raises(InvalidOptionError, match=r"block_size.*even"):
         CPUStorage(spec.cache_spec(5, "bfloat16"), 4)
-    with pytest.raises(UnsupportedModelError, match="latent attention runs on a CPU"):
-        layer_shape(spec.layers[0])
     odd = LatentAttentionSpec(2, None, 32, 7, 8, 16, 0.2, rope_spec(8))
     with pytest.raises(UnsupportedModelError, match="qk_nope_head_dim"):
         require_even_rows(decoder_spec([odd]), "bfloat16")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from other_cpus import require_passed
 
 from kept_answers import KeptAnswers, versions
 from pagoda.kernels.cpu.fingerprint import SOURCES, fingerprint_of
@@ -94,34 +95,22 @@ def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(kept, cpu, num_fo
 
 
 SHORT_TABLES = """
-import sys
 from dataclasses import replace
 
 import pagoda.kernels.cpu.vector as vector
 
 vector.UNIT = replace(vector.UNIT, long_tables=False)
-import pytest
-
-sys.exit(pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
 
 
-def require_passed(program: str, tests: Sequence[str]) -> None:
-    """Run tests by a program that takes them for arguments.
+def require_passed_by(kept: KeptAnswers, begins: str, tests: Sequence[str]) -> None:
+    """Run tests by a program that begins so.
 
     It keeps kernels of its own for the next run: nothing in their names says what it has replaced.
     """
-    name = hashlib.sha256(program.encode()).hexdigest()[:16]
+    name = hashlib.sha256(begins.encode()).hexdigest()[:16]
     cache = Path(os.environ["XDG_CACHE_HOME"], "kernels", name)
-    run = subprocess.run(
-        [sys.executable, "-c", program, *tests],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-500:]
-    assert run.stdout.count(".") >= len(tests)
+    require_passed(kept, begins, tests, {"NUMBA_CACHE_DIR": str(cache)})
 
 
 FOLDER = Path(__file__).parent
@@ -131,37 +120,34 @@ STORED = tuple(
 )
 
 
-def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables():
+def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(kept):
     names = ("test_scores_are_products_with_the_levels", "test_outputs_are_sums_of_the_levels")
     codes = ("fours-True-16", "bytes-True-64")
     file = FOLDER / "test_coded_product.py"
     cases = [f"{file}::{name}[{code}]" for name in names for code in codes]
     few_rows = f"{FOLDER}/test_stored_panels.py::test_few_rows_meet_a_panel_in_registers"
-    require_passed(SHORT_TABLES, [*cases, *STORED, few_rows])
+    require_passed_by(kept, SHORT_TABLES, [*cases, *STORED, few_rows])
 
 
 ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")
 """With long tables, where there are any, and without products of pairs."""
 
 
-def test_stored_numbers_are_right_without_products_of_pairs():
+def test_stored_numbers_are_right_without_products_of_pairs(kept):
     """What is multiplied then, numbers of slices, is the plain form's affair too."""
-    require_passed(ONE_BY_ONE, STORED)
+    require_passed_by(kept, ONE_BY_ONE, STORED)
 
 
 LAYOUT = """
-import sys
 from dataclasses import replace
 
 import pagoda.kernels.cpu.vector as vector
 
 vector.UNIT = replace(vector.UNIT, pairs=True, byte_products=0, looks_up_bytes=False)
-import pytest
 
 from pagoda.kernels.cpu.stored_words import TOGETHER
 
 assert TOGETHER == 2
-sys.exit(pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
 IN_PAIRS = tuple(
     f"test_int8_product.py::test_a_product_is_that_of_rounded_rows_and_exact_weights[{name}]"
@@ -169,5 +155,5 @@ IN_PAIRS = tuple(
 )
 
 
-def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them():
-    require_passed(LAYOUT, [f"{FOLDER}/{name}" for name in IN_PAIRS])
+def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them(kept):
+    require_passed_by(kept, LAYOUT, [f"{FOLDER}/{name}" for name in IN_PAIRS])

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from other_cpus import require_passed
+
+from kept_answers import KeptAnswers
 
 FILES = (
     "test_panels.py",
@@ -41,23 +44,14 @@ PLAIN = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 SMALL = ("-k", "not 960x576")
 """Of products with panels: number by number the largest takes as long as all else, and how many
 panels threads share is told by no instruction."""
-QUICK_PYTEST = (sys.executable, "-m", "pytest", "--noconftest")
-"""Without what these files do not need, Triton before all."""
 
 
 @pytest.mark.timeout(300)
-def test_all_kernels_are_right_without_special_instructions():
+def test_all_kernels_are_right_without_special_instructions(pytestconfig: pytest.Config):
     """Beside other tests the process has one thread: most of its time goes into compiling."""
     folder = Path(__file__).parent
-    run = subprocess.run(
-        [*QUICK_PYTEST, *SMALL, *(str(folder / name) for name in FILES)],
-        env={**os.environ, **PLAIN},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-4000:]
-    assert "[100%]" in run.stdout
+    tests = [*SMALL, *(str(folder / name) for name in FILES)]
+    require_passed(KeptAnswers(pytestconfig), "", tests, PLAIN)
 
 
 def test_the_plain_form_is_another_one():

@@ -37,6 +37,7 @@ from planning.plans import GIB, LLAMA_3_8B, facts
 LLAMA_2, LLAMA_3B = "meta-llama/Llama-2-7b-hf", "meta-llama/Llama-3.2-3B-Instruct"
 MISTRAL, QWEN2, QWEN3 = "mistralai/Mistral-7B-v0.1", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-4B"
 QWEN3_MOE, GPT_OSS = "Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b"
+DEEPSEEK = "deepseek-ai/DeepSeek-V2-Lite-Chat"
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -73,6 +74,12 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "experts": (QWEN3_MOE, "H200", {"max_model_len": 8192}),
     "experts and sinks": (GPT_OSS, "MI300X", {"max_num_batched_tokens": 4096}),
+    "latents": (DEEPSEEK, "H100", {"max_model_len": 32_768}),
+    "latents in codes": (DEEPSEEK, "H200", {"kv_cache_dtype": "fp8", "max_num_seqs": 64}),
+    "some of them": (
+        DEEPSEEK, "MI300X",
+        {"kv_cache_dtype": "int8_per_group", "kv_cache_dtype_skip_layers": (0,)},
+    ),
     "no sequence for itself": (SMOLLM2, "RTX-3060", {"max_num_seqs": 1, "dtype": "bfloat16"}),
 }  # fmt: skip
 

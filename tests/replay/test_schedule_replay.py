@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -107,7 +107,13 @@ def _arrive(
     return Served(asked_for, step, sequence.token_ids)
 
 
-def write(path: Path, setting: RecordedSetting, served: list[Served]) -> None:
+def write(
+    path: Path, setting: RecordedSetting, served: list[Served], *, turns_before: int = 0
+) -> None:
+    """`turns_before`: of the server, in an older file."""
+    for each in served:
+        each.step += turns_before
+        each.ended_at = None if each.ended_at is None else each.ended_at + turns_before
     rows = [_row(number, each, setting.block_size) for number, each in enumerate(served)]
     random.Random(5).shuffle(rows)
     path.write_text(header_line(setting) + "".join(rows), "utf-8")
@@ -152,7 +158,8 @@ def test_a_recorded_day_is_the_same_again(tmp_path: Path, seed: int, steps_ahead
         tenant_quotas=QUOTAS if seed == 4 else (),
     )
     scheduler, served = serve(setting, seed)
-    write(tmp_path / "day.jsonl", setting, served)
+    turns_before = 50_000 if seed in (1, 5) else 0
+    write(tmp_path / "day.jsonl", setting, served, turns_before=turns_before)
     trace = TraceFile(tmp_path / "day.jsonl")
     server = ServerSetting(
         CacheSetting(setting.num_blocks, 4, "lru", setting.enable_prefix_caching),
@@ -266,6 +273,15 @@ def test_other_settings_go_by_the_clock() -> None:
     assert told["by_steps"] is False
     assert told["hit_rate"] <= told["unbounded_hit_rate"]
     assert told["time_to_first_token_s"]["p50"] > 0
+
+
+def test_a_day_with_tiers_goes_by_the_clock() -> None:
+    trace = ListedTrace([asked(walk, output=5) for walk in prefixes(1, 40)])
+    server = ServerSetting(CacheSetting(16, UNIT, "lru"), SchedulerSetting())
+    for has_tiers in (False, True):
+        trace.recorded = replace(server.as_recorded, has_tiers=has_tiers)
+        [answer] = replay_servers(trace, [server], lambda _: SECOND)
+        assert answer.by_steps is not has_tiers
 
 
 def test_quotas_are_the_same_shares_of_another_pool() -> None:

@@ -62,6 +62,10 @@ def test_requests_are_made_as_they_are_asked_for() -> None:
         ("synthetic:chat?users=5", "users='5': is no number of a family: requests, seed"),
         ("synthetic:chat?long_share=2", "long_share=2.0: must be at most 1"),
         ("synthetic:chat?chosen=2", "chosen=2: at most 0 documents"),
+        ("synthetic:chat?message=1e9", "message=1000000000.0: must be from 0 to 1,000,000"),
+        ("synthetic:chat?system=1000001", "system=1000001: must be from 0 to 1,000,000"),
+        ("synthetic:rag?chosen=2000&document=800", "chosen=2000: at most 1,250 of so long docum"),
+        ("synthetic:rag?documents=2000000&document=0&chosen=2000000", "chosen=2000000: at most 1,"),
         ("", "trace='': must be a file"),
     ],
 )

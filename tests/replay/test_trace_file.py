@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, shorten
 from pagoda.replay.faults import MOST_EXAMPLES
 from pagoda.replay.formats.pagoda_rows import header_line, row_line
 from pagoda.replay.recorded import RecordedSetting
@@ -149,12 +149,46 @@ def test_broken_rows_of_pagodas_own(path: Path, field: str, value: object, messa
         ({"pagoda_trace": 2}, "pagoda_trace=2: must be 1"),
         ({"pagoda_trace": 1}, "block_size=None"),
         ({"pagoda_trace": 1, "block_size": 16, "server": {"x": 1}}, "must map some of block_size"),
-        ({"pagoda_trace": 1, "block_size": 16, "server": {}}, "lacks a setting"),
+        ({"pagoda_trace": 1, "block_size": 16, "server": {}}, "num_blocks=None: must be a whole"),
     ],
 )
 def test_a_broken_header_is_refused(path: Path, header: object, message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         written(path, json.dumps(header))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [
+        ("max_model_len", "abc", "must be a whole number from 1"),
+        ("max_num_seqs", None, "must be a whole number from 1"),
+        ("num_blocks", 0, "must be a whole number from 1"),
+        ("block_size", True, "must be a whole number from 1"),
+        ("long_prefill_token_threshold", 1.5, "must be a whole number from 0"),
+        ("steps_ahead", "q", "must be a whole number from 0"),
+        ("steps_ahead", -1, "must be a whole number from 0"),
+        ("streams_step_aside", "no", "must be true or false"),
+        ("enable_prefix_caching", 3, "must be true or false"),
+        ("eviction_policy", 3, "must be a text"),
+        ("scheduling_policy", None, "must be a text"),
+        ("tenant_quotas", 3, "must be a list of quotas, one a tenant"),
+        ("tenant_quotas", [{"tenant": "a", "floor": -1}], "must be a list of quotas"),
+        ("tenant_quotas", [{"tenant": "a"}] * 2, "must be a list of quotas"),
+    ],
+)
+def test_a_broken_setting_is_told_by_its_field(
+    path: Path, field: str, value: object, limit: str
+) -> None:
+    header = json.loads(header_line(SETTING))
+    header["server"][field] = value
+    with pytest.raises(InvalidOptionError, match=re.escape(f"{field}={shorten(value)}: {limit}")):
+        written(path, json.dumps(header))
+
+
+def test_a_setting_that_an_older_server_did_not_have_is_the_usual_one(path: Path) -> None:
+    header = json.loads(header_line(SETTING))
+    del header["server"]["streams_step_aside"], header["server"]["tenant_quotas"]
+    assert written(path, json.dumps(header)).recorded == SETTING
 
 
 def test_a_log_of_requests(path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pagoda.replay.faults import Faults
+from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.trace import TracedRequest
 
 UNIT = 4
@@ -56,7 +57,7 @@ class ListedTrace:
 
     name = "listed"
     unit_size = UNIT
-    recorded = None
+    recorded: RecordedSetting | None = None
 
     def __init__(self, requests: Sequence[TracedRequest]) -> None:
         self.requests = requests

@@ -181,6 +181,20 @@ def test_nobody_saves_up_service_by_staying_away() -> None:
     assert service.turn_of("b")[0] == 1190
 
 
+def test_a_light_tenant_that_asks_one_by_one_goes_on_from_where_it_left() -> None:
+    service = Service({"light": 0.25}, burst=10)
+    service.come(["flood"])
+    service.serve("flood", 1000)
+    service.settle()
+    clocks = []
+    for _ in range(3):
+        service.come(["light"])
+        clocks.append(service.turn_of("light")[0])
+        service.serve("light", 2)
+        service.go("light")
+    assert clocks == [960, 968, 976]
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.sampled_from(["come", "go", "serve"])), max_size=40

@@ -187,7 +187,7 @@ class FakeEngine:
     def start(self) -> None:
         self.is_running = True
 
-    async def shutdown(self) -> None:
+    async def shutdown(self, timeout_s: float | None = None) -> None:
         self.is_running = False
 
     def usage(self) -> dict[str, Usage]:

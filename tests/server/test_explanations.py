@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from server.live import live_server, wait_until
 NUM_BLOCKS = 40
 TEXT = "a pagoda on a hill, and the bells of evening "
 FILL = "z" * 100
+OWN_ID = "job#7?/a%b"
 KEYS = {"key-of-ann": "ann", "key-of-bob": "bob", "key-of-the-house": "house"}
 
 
@@ -237,6 +239,10 @@ def test_the_command(clients: Clients, tmp_path: Path, capsys: pytest.CaptureFix
     body.write_text(json.dumps({"prompt": TEXT, "model": None, "max_tokens": 7}))
     assert run(["explain", str(body), *flags, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cause"] == "remainder"
+    named = {**clients.ann.headers, "x-request-id": OWN_ID}
+    completion(httpx.Client(base_url=clients.url, headers=named), TEXT)
+    assert run(["explain", OWN_ID, *flags]) == 0
+    assert "44 of 45 tokens were found" in capsys.readouterr().out
     prompt = tmp_path / "prompt"
     prompt.write_text(TEXT[:20] + "?" * 9)
     assert run(["explain", str(prompt), *flags]) == 0
@@ -247,13 +253,24 @@ def test_the_command(clients: Clients, tmp_path: Path, capsys: pytest.CaptureFix
     ("request_id", "key", "words"),
     [
         ("cmpl-1", "key-of-ann", "id=cmpl-1: the server says: request_id"),
+        ("job#7?x", "key-of-ann", "id=job#7?x: the server says: request_id=job#7?x"),
+        ("x" * 4096, "key-of-ann", "the server says: request_id=xxx"),
+        ("x" * 10**5, "key-of-ann", "does not answer: URL too long"),
+        ("\udcff", "key-of-ann", "the server says: request_id"),
+        ("-", "key-of-ann", "must be utf-8 text"),
         ("cmpl-1", "no-key-at-all", "a valid API key is needed; give it as --api-key"),
         ("missing.json", "key-of-ann", "file=missing.json: is not there"),
     ],
 )
 def test_the_command_names_what_is_wrong(
-    clients: Clients, request_id: str, key: str, words: str, capsys: pytest.CaptureFixture[str]
+    clients: Clients,
+    request_id: str,
+    key: str,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
     assert run(["explain", request_id, "--url", clients.url, "--api-key", key]) == 2
     assert words in capsys.readouterr().err.replace("'", "")
 

@@ -14,10 +14,13 @@ import pytest
 from pagoda.cache_hint import CacheHint
 from pagoda.engine.outputs import RequestOutput
 from pagoda.server.app import create_app
+from pagoda.server.error_codes import SERVER_FULL, SHUTTING_DOWN, TENANT_FULL
+from pagoda.server.errors import RejectedError, detail_of
 from pagoda.server.keys import KeyRing
 from pagoda.server.messages_api.block_events import BlockEvents
 from pagoda.server.messages_api.blocks import InputMessage
 from pagoda.server.messages_api.conversation import Conversation
+from pagoda.server.messages_api.errors import failure_of, messages_error
 from pagoda.server.messages_api.message import content_of
 from pagoda.server.options import ServerOptions
 from pagoda.server.reading import CallPiece, Reading, TextPiece
@@ -445,6 +448,22 @@ async def test_a_failure_is_an_event(client: httpx.AsyncClient, engine: FakeEngi
     assert last["error"]["type"] == "api_error"
     assert last["request_id"] == response.headers["request-id"]
     assert "secret" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (429, TENANT_FULL, "rate_limit_error"),
+        (503, SERVER_FULL, "overloaded_error"),
+        (503, SHUTTING_DOWN, "overloaded_error"),
+    ],
+)
+def test_a_failure_in_a_stream_has_the_type_of_its_status(
+    status: int, code: str, kind: str
+) -> None:
+    detail = detail_of(RejectedError(status, code, "no more"))
+    assert failure_of(detail, "1") == messages_error(status, detail, "1")
+    assert failure_of(detail, "1").error.type == kind
 
 
 async def test_leaving_aborts(engine: FakeEngine) -> None:

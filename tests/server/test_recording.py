@@ -6,23 +6,31 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import httpx
 import pytest
 
 from checkpoints import CASES, write_checkpoint
+from pagoda.cache import CacheManager
 from pagoda.cli.main import run
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
+from pagoda.replay import recorder
+from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.trace_file import TraceFile
 from pagoda.replay.trace_writer import NUM_OLDER, TraceWriter
+from pagoda.scheduling import Scheduler
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
-from pagoda.server.recording import recorded
+from pagoda.server.recording import recorded, setting_of
+from scheduling.fake_model import request
 from server.live import live_server
+from tiers.fake_tier import FakeTier
 
 SECRET = "the password of the day is swordfish, "
 HINTS = [None, "session", "pin", "none"]
@@ -126,6 +134,13 @@ def test_hashes_of_two_starts_cannot_be_compared(
     assert hashes(trace).isdisjoint(hashes(day[0]))
 
 
+def test_a_server_with_tiers_says_so(checkpoint: Path) -> None:
+    options = EngineOptions(str(checkpoint), max_model_len=128, num_gpu_blocks_override=33)
+    engine = AsyncEngine.load(options)
+    assert not setting_of(engine, options).has_tiers
+    assert setting_of(engine, replace(options, kv_tier=[FakeTier()])).has_tiers
+
+
 def test_files_take_no_more_than_they_may(tmp_path: Path) -> None:
     path = tmp_path / "day.jsonl"
     writer = TraceWriter(path, "header\n", 4000)
@@ -176,3 +191,33 @@ def test_serving_goes_on_where_the_disk_fails(
     with serving(checkpoint, tmp_path / "day.jsonl") as (url, _):
         assert [ask(url, number) for number in range(3)] == [200] * 3
     assert caplog.text.count("no space left") == 1
+
+
+def test_a_disk_that_hangs_holds_no_end_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk_is_asked, disk_answers = Event(), Event()
+
+    def write(self: TraceWriter, line: str) -> None:
+        disk_is_asked.set()
+        disk_answers.wait()
+
+    monkeypatch.setattr(TraceWriter, "write", write)
+    monkeypatch.setattr(recorder, "MOST_QUEUED", 2)
+    monkeypatch.setattr(recorder, "_LAST_WORDS_S", 0.05)
+    scheduler = Scheduler(
+        CacheManager(8, 4), max_num_batched_tokens=16, max_num_seqs=4, max_model_len=32
+    )
+    setting = RecordedSetting(8, 4, "lru", True, 16, 4, 32)
+    recording = recorder.Recorder(tmp_path / "day.jsonl", setting, 4000)
+    for number in range(5):
+        sequences = scheduler.add(request(str(number), [1, 2]))
+        recording.came(sequences, number)
+        recording.went(sequences, number)
+        assert disk_is_asked.wait(5)
+    end = Thread(target=recording.close, daemon=True)
+    end.start()
+    end.join(5)
+    assert not end.is_alive()
+    assert "the disk hangs" in caplog.text
+    disk_answers.set()

@@ -18,7 +18,7 @@ import pagoda
 from server.sse import completion_text, events_of
 
 SCRIPT = """
-import sys
+import asyncio, sys
 sys.path[:0] = [{source!r}, {tests!r}]
 from server.slow_engine import SlowEngine
 from pagoda.errors import EngineError
@@ -39,6 +39,9 @@ if {dies}:
             raise EngineError("the engine has stopped")
 
     engine.generate = generate
+if {hangs}:
+    engine.watch.begin()
+    engine.shutdown = lambda timeout_s: asyncio.sleep(timeout_s if {gives_up} else 3600)
 with bind("127.0.0.1", 0) as listener:
     start_listening(listener)
     print(url_of(listener), flush=True)
@@ -51,11 +54,20 @@ WHOLE = "zero one two three four five six seven"
 
 @contextmanager
 def serving(
-    options: str = "", *, dies: bool = False, stderr: int | None = None
+    options: str = "",
+    *,
+    dies: bool = False,
+    hangs: bool = False,
+    gives_up: bool = False,
+    stderr: int | None = None,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, whose tokens take a while, and its address."""
+    """A server in a process of its own, whose tokens take a while, and its address.
+
+    With `hangs` its engine's last step does not end, which the engine waits for, or `gives_up`.
+    """
     source, tests = Path(pagoda.__file__).parent.parent, Path(__file__).parent.parent
-    script = SCRIPT.format(source=str(source), tests=str(tests), options=options, dies=dies)
+    told = {"options": options, "dies": dies, "hangs": hangs, "gives_up": gives_up}
+    script = SCRIPT.format(source=str(source), tests=str(tests), **told)
     server = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=stderr, text=True
     )
@@ -128,6 +140,23 @@ def test_a_server_whose_engine_has_died_ends_by_itself(tmp_path: Path) -> None:
     assert "server_error" in answer.text
     assert server.returncode == 1
     assert "EngineError: the engine has stopped, so the server ends" in log.read_text()
+
+
+@pytest.mark.parametrize("signals", [1, 3])
+def test_a_step_that_hangs_does_not_keep_the_process(signals: int, tmp_path: Path) -> None:
+    """The third signal ends it at once; the first one, once the engine has given the step up."""
+    log = tmp_path / "log"
+    with (
+        log.open("w") as stderr,
+        serving(hangs=True, gives_up=signals == 1, stderr=stderr.fileno()) as (server, url),
+    ):
+        httpx.get(f"{url}/load", timeout=60)  # signals are waited for
+        for _ in range(signals):
+            server.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+        out, _ = server.communicate(timeout=20)
+    assert (out, server.returncode) == ("", 1)
+    assert (signals == 1) == ("the engine's step has not ended within 5 s" in log.read_text())
 
 
 def test_who_watches_the_cache_is_told_of_the_end_and_does_not_delay_it() -> None:

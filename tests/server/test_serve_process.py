@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -35,9 +35,15 @@ BODY = {"temperature": 0, "max_tokens": 40, "ignore_eos": True, "stream": True}
 PROMPT = "Once upon a time there was a traveller who " * 6
 
 
+class Server(NamedTuple):
+    """A process, and its address as it tells it."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+
 @asynccontextmanager
-async def serving(*flags: str) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and its address as it tells it."""
+async def serving(*flags: str) -> AsyncIterator[Server]:
     server = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "serve", *FLAGS, *flags], stderr=subprocess.PIPE, text=True
     )
@@ -48,53 +54,41 @@ async def serving(*flags: str) -> AsyncIterator[tuple[subprocess.Popen[str], str
             line = await asyncio.to_thread(server.stderr.readline)
             assert line, "the server ended before it served"
             url = re.search(r"http://\S+", line)
-        yield server, url.group()
+        yield Server(server, url.group())
     finally:
         server.kill()
         server.wait()
 
 
-async def test_all_that_runs_finishes_and_the_rest_is_told_503() -> None:
-    async with serving() as (server, url), httpx.AsyncClient(base_url=url, timeout=120) as client:
-
-        async def ask(number: int, seen: asyncio.Event) -> str:
-            body = {**BODY, "prompt": f"Chapter {number}. Once upon a time"}
-            async with client.stream("POST", "/v1/completions", json=body) as response:
-                text = ""
-                async for part in response.aiter_text():
-                    text += part
-                    seen.set()
-            return completion_text(events_of(text))
-
-        alone = [await ask(number, asyncio.Event()) for number in range(NUM_CLIENTS)]
-        seen = [asyncio.Event() for _ in range(NUM_CLIENTS)]
-        asking = [asyncio.create_task(ask(*pair)) for pair in enumerate(seen)]
-        await asyncio.gather(*(event.wait() for event in seen))
-        server.send_signal(signal.SIGTERM)
-        statuses = []
-        while not statuses or statuses[-1] == 200:
-            late = {**BODY, "prompt": "x", "max_tokens": 1}
-            statuses.append((await client.post("/v1/completions", json=late)).status_code)
-        assert statuses[-1] == 503
-        assert await asyncio.gather(*asking) == alone
-        assert await asyncio.to_thread(server.wait, 30) == 0
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = str(tmp_path_factory.mktemp("key") / "key")
+    assert run(["tiers", "new-key", file]) == 0
+    return file
 
 
-async def test_a_session_of_one_process_goes_on_in_another(tmp_path: Path) -> None:
-    key, file = str(tmp_path / "key"), str(tmp_path / "trip.session")
-    assert run(["tiers", "new-key", key]) == 0
-    flags = ["--kv-tier-key-file", key]
-    async with serving(*flags) as (_, first), serving(*flags) as (_, second):
+@pytest.fixture(scope="module")
+async def first(key: str, anyio_backend: str) -> AsyncIterator[Server]:
+    """One process for all tests: to start takes it some seconds."""
+    async with serving("--kv-tier-key-file", key) as server:
+        yield server
+
+
+async def test_a_session_of_one_process_goes_on_in_another(
+    first: Server, key: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "trip.session")
+    async with serving("--kv-tier-key-file", key) as second:
         body: dict[str, Any] = {"prompt": PROMPT, "session_id": "trip", "max_tokens": 30}
-        tokens = [token for part in await ask_at(first, body) for token in part]
+        tokens = [token for part in await ask_at(first.url, body) for token in part]
         body = {"prompt": tokens, "max_tokens": 8}
-        [_, expected] = await ask_at(first, body)
-        export = ["session", "export", "trip", file, "--url", first]
+        [_, expected] = await ask_at(first.url, body)
+        export = ["session", "export", "trip", file, "--url", first.url]
         assert await asyncio.to_thread(run, export) == 0
-        bring = ["session", "import", file, "--url", second, "--as", "my trip"]
+        bring = ["session", "import", file, "--url", second.url, "--as", "my trip"]
         assert await asyncio.to_thread(run, bring) == 0
         # The last token of an answer is never put through the model.
-        [_, found] = await ask_at(second, body, num_cached=(len(tokens) - 1) // 16 * 16)
+        [_, found] = await ask_at(second.url, body, num_cached=(len(tokens) - 1) // 16 * 16)
         assert found == expected
 
 
@@ -107,3 +101,33 @@ async def ask_at(url: str, body: dict[str, Any], num_cached: int | None = None) 
     assert num_cached in (None, found)
     [choice] = answer["choices"]
     return [choice["prompt_token_ids"], choice["token_ids"]]
+
+
+async def test_all_that_runs_finishes_and_the_rest_is_told_503(first: Server) -> None:
+    """Last: it ends the server."""
+    async with httpx.AsyncClient(base_url=first.url, timeout=120) as client:
+
+        async def ask(number: int, seen: asyncio.Event) -> str:
+            body = {**BODY, "prompt": f"Chapter {number}. Once upon a time"}
+            async with client.stream("POST", "/v1/completions", json=body) as response:
+                text = ""
+                async for part in response.aiter_text():
+                    text += part
+                    seen.set()
+            return completion_text(events_of(text))
+
+        async def ask_all(seen: list[asyncio.Event]) -> list[str]:
+            return await asyncio.gather(*(ask(*pair) for pair in enumerate(seen)))
+
+        undisturbed = await ask_all([asyncio.Event() for _ in range(NUM_CLIENTS)])
+        seen = [asyncio.Event() for _ in range(NUM_CLIENTS)]
+        asking = asyncio.create_task(ask_all(seen))
+        await asyncio.gather(*(event.wait() for event in seen))
+        first.process.send_signal(signal.SIGTERM)
+        statuses = []
+        while not statuses or statuses[-1] == 200:
+            late = {**BODY, "prompt": "x", "max_tokens": 1}
+            statuses.append((await client.post("/v1/completions", json=late)).status_code)
+        assert statuses[-1] == 503
+        assert await asking == undisturbed
+        assert await asyncio.to_thread(first.process.wait, 30) == 0

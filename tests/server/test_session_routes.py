@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from checkpoints import CASES, write_checkpoint
 from pagoda.cli.main import run
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.server.admission import Admission
 from pagoda.server.errors import RejectedError, ShuttingDownError
 from pagoda.server.keys import KeyRing
@@ -29,6 +32,8 @@ BLOCK_SIZE = 4
 NUM_BLOCKS = 96
 TEXT = "a pagoda on a hill, and the bells of evening "
 NUM_ANSWERED = 20
+MAX_BODY_BYTES = 4096
+"""Less than a session has."""
 KEYS = {"key-of-ann": "ann", "key-of-bob": "bob"}
 ANN, BOB = ({"x-api-key": key} for key in KEYS)
 
@@ -54,7 +59,8 @@ def serving(checkpoint: Path, *, keys: KeyRing | None = None, **options: Any) ->
         "block_size": BLOCK_SIZE,
     }
     engine = AsyncEngine.load(EngineOptions(str(checkpoint), threads=1, **(defaults | options)))
-    with live_server(engine, ServerOptions(client_timeout=1.0), keys) as url:
+    server_options = ServerOptions(client_timeout=1.0, max_body_bytes=MAX_BODY_BYTES)
+    with live_server(engine, server_options, keys) as url:
         yield url
 
 
@@ -151,6 +157,15 @@ def test_a_session_goes_on_in_a_second_server(
     assert run([*to_bob, "--as", "my tea"]) == 0
     assert ask(shared, tokens, headers=ANN) == (expected, 0)
     assert ask(shared, tokens, headers=BOB) == (expected, whole)
+    assert file.stat().st_size > MAX_BODY_BYTES
+    zipped = httpx.post(
+        f"{shared}/sessions/import",
+        params={"id": "zipped"},
+        content=gzip.compress(file.read_bytes()),
+        headers={**BOB, "Content-Encoding": "gzip"},
+    )
+    assert (zipped.status_code, zipped.json().get("num_cached_tokens")) == (200, whole)
+    assert httpx.delete(f"{shared}/sessions/zipped", headers=BOB).status_code == 200
     assert run(to_bob[:-2]) == 2
     assert run([*to_bob[:2], str(tmp_path / "nothing"), *to_bob[3:]]) == 2
     told = capsys.readouterr().err.splitlines()
@@ -304,8 +319,14 @@ async def test_a_body_may_not_take_for_ever_at_any_pace(anyio_backend: str) -> N
     assert asked == [2**16, 2**17, 3 * 2**16]
 
 
+def no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.anyio
-async def test_a_tenant_has_its_share_of_what_is_done_at_a_time(anyio_backend: str) -> None:
+async def test_a_tenant_has_its_share_of_what_is_done_at_a_time(
+    anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admission = Admission(100, is_shared=True)
     work = SessionWork(admission, is_shared=True)
     with work.entered("ann"), work.entered("ann"):
@@ -316,6 +337,10 @@ async def test_a_tenant_has_its_share_of_what_is_done_at_a_time(anyio_backend: s
             assert await work.do(lambda: admission.num_admitted) == 3
     with pytest.raises(ZeroDivisionError):
         await work.do(lambda: 1 // 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(SessionFailedError, match="no thread"):
+            await SessionWork(admission, is_shared=True).do(lambda: None)
     assert admission.num_admitted == 0
     admission.close()
     with pytest.raises(ShuttingDownError), work.entered("ann"):

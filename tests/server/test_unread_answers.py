@@ -139,6 +139,7 @@ async def test_a_stream_has_no_more_room_than_a_whole_answer(
         assert "word" in cut.text
         assert long not in cut.text
         assert ("bytes of answers" in cut.text) == is_told
+        assert ('"type":"overloaded_error"' in cut.text) == (route == "/v1/messages")
         assert (await client.post(route, json=body)).status_code == 200
     assert len(engine.ended) == 3
 

@@ -93,8 +93,9 @@ class ManualWorkers:
         self.num_threads = num_threads
         self.tasks: deque[Task] = deque()
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task) -> bool:
         self.tasks.append(task)
+        return True
 
     def num_overdue(self, limit_s: float) -> int:
         return 0

@@ -183,7 +183,7 @@ class Line:
                 return
             some = piece[start : start + _SLOW_PIECE]
             await asyncio.sleep(len(some) / self._fault.bytes_per_s)
-            await on_the_way.put((self._loop.time(), some))
+            await on_the_way.put((self._loop.time() + self._fault.latency_s, some))
 
     async def _wait_while_hanging(self) -> None:
         """What was said into the void is never heard."""

@@ -11,7 +11,7 @@ from pagoda.cli.main import run
 from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.redis import PREFIX, RedisTier
-from pagoda.tiers.seal import TenantSeal
+from pagoda.tiers.seal import Checksum, TenantSeal
 from tiers.stores import RedisServer
 
 SECRET, PAYLOAD_BYTES, TIMEOUT_S = bytes(range(32)), 1000, 10.0
@@ -29,6 +29,8 @@ def test_bad_frames_of_a_redis_are_removed(
         form = FrameFormat(bytes(32), PAYLOAD_BYTES, TenantSeal(SECRET, tenant))
         frames = [(form.name(block), form.encode(block, bytes(1000))) for block in blocks]
         tier.store(frames, TIMEOUT_S)
+    plain = FrameFormat(bytes(32), PAYLOAD_BYTES, Checksum())
+    tier.store([(plain.name(blocks[0]), plain.encode(blocks[0], bytes(1000)))], TIMEOUT_S)
     redis_server.ask("SETRANGE", PREFIX + form.name(blocks[0]), 200, "x")
     redis_server.ask("SET", "somebody:else", "x")
 
@@ -39,7 +41,9 @@ def test_bad_frames_of_a_redis_are_removed(
 
     keyed = ("--tenant", "a", "--kv-tier-key-file", str(key))
     code, told = ask("audit", *keyed)
-    assert (code, told["frames"], told["unopened"], told["bad"]) == (1, 6, 2, {"checksum": 1})
+    assert (code, told["frames"], told["unopened"]) == (1, 7, 2)
+    assert told["bad"] == {"checksum": 1, "tenant": 1}
+    assert tier.holds([plain.name(blocks[0])], TIMEOUT_S) == [False]
     assert tier.holds([form.name(block) for block in blocks], TIMEOUT_S) == [False, True, True]
     assert ask("audit", *keyed)[0] == 0
     assert ask("stats")[1]["frames"] == 5

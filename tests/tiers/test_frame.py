@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tracemalloc
 from collections import Counter
@@ -49,9 +50,9 @@ BODY_LENGTH, PAYLOAD_LENGTH, VERSION = slice(22, 30), slice(14, 22), slice(4, 6)
 """Where a header has them."""
 
 
-def payload_of(number: int) -> bytes:
+def payload_of(number: int, num_bytes: int = PAYLOAD_BYTES) -> bytes:
     """Bfloat16 numbers of a normal distribution: something of them can be compressed."""
-    numbers = np.random.default_rng(number).standard_normal(PAYLOAD_BYTES // 2, np.float32)
+    numbers = np.random.default_rng(number).standard_normal(num_bytes // 2, np.float32)
     return (numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes()
 
 
@@ -290,6 +291,12 @@ def test_planes_come_back(data: bytes, item_bytes: int) -> None:
         compression.decompress(body, len(data) + 1)
 
 
+def test_a_third_of_bfloat16_numbers_is_saved() -> None:
+    """Of zstd's levels, those below 1 leave literals uncoded, and save a fifth."""
+    payload = payload_of(0, 2**20)
+    assert len(ZSTD.compress(payload)[1]) < 0.7 * len(payload)
+
+
 FACTS = Namespace({"weights": "ab12", "dtype": "bfloat16", "block_size": 16, "is_exact": True})
 
 
@@ -310,7 +317,14 @@ def test_a_label_tells_the_facts_and_cannot_lie() -> None:
     assert name == label_name_of(FACTS.short)
     assert not is_label(FORMATS["plain"].name(BLOCK))
     assert read_label(name, label) == FACTS
-    lies = [b"", label[:-1], label + b" ", b"[1]", b"\xff", b"9" * 999, bytes(MAX_LABEL_BYTES + 1)]
+    named = Namespace(FACTS.facts, "a model")
+    assert (named.digest, named == FACTS, named.label == label) == (FACTS.digest, True, False)
+    found = read_label(name, named.label)
+    assert found is not None
+    assert found.model_name == "a model"
+    assert read_label(Namespace({}).label_name, label) is None, "another's"
+    lies = [json.dumps(FACTS.facts).encode(), b'{"facts":{}}', b'{"facts":7,"model":""}']
+    lies += [b"", label[:-1], label + b" ", b"[1]", b"\xff", b"9" * 999, bytes(MAX_LABEL_BYTES + 1)]
     assert [read_label(name, lie) for lie in lies] == [None] * len(lies)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -242,3 +243,22 @@ def test_a_tier_that_is_closed(redis_server: RedisServer) -> None:
     tier.close()
     with pytest.raises(TierError):
         tier.holds(NAMES, PATIENCE_S)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("database", [0, 1])
+def test_a_user_needs_what_the_documents_say(redis_server: RedisServer, database: int) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "tiers.md").read_text("utf-8")
+    [of_all] = re.findall(r"A user needs `([^`]*)` on `~pagoda:\*`", text)
+    [of_others] = re.findall(r"database\s+is not 0 it needs `([^`]*)` too", text)
+    commands = [*of_all.split(), *(of_others.split() if database else [])]
+    redis_server.ask("ACL", "SETUSER", "documented", "reset", "on", ">pw", "~pagoda:*", *commands)
+    url = f"redis://documented:pw@127.0.0.1:{redis_server.port}/{database}"
+    tier = RedisTier(url, FRAME_BYTES, ttl_s=60.0)
+    tier.store([(NAMES[0], FRAMES[0])], PATIENCE_S)
+    assert [bytes(each or b"") for each in tier.load(NAMES[:1], PATIENCE_S)] == FRAMES[:1]
+    assert [entry.name for entry in tier.entries(PATIENCE_S)] == NAMES[:1]
+    tier.remove(NAMES[:1], PATIENCE_S)
+    assert tier.holds(NAMES[:1], PATIENCE_S) == [False]
+    tier.close()
+    redis_server.ask("ACL", "DELUSER", "documented")

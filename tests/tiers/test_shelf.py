@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from fake_tier import FAULTS, FakeTier, ManualWorkers, formats
 
+from pagoda.tiers.breaker import NUM_FAILURES
 from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.frame_formats import FrameFormats
 from pagoda.tiers.mover import TierMover
@@ -241,6 +242,33 @@ def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
     assert not prober._is_due()
 
 
+def test_a_shelf_that_was_never_well_is_tried_as_its_breakers_say() -> None:
+    """Not in each turn of its thread, however long ago anything was loaded."""
+    clock, tier = Clock(), FakeTier()
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
+    for breaker in (shelf.reading, shelf.writing):
+        breaker._clock = clock
+    prober, tried = Prober(shelf, clock), list[float]()
+    tier.fault = "error"
+    for _ in range(NUM_FAILURES):
+        prober._probe()
+    for turn in range(120):
+        clock.now = turn / 4
+        if prober._is_due():
+            tried.append(clock.now)
+            prober._probe()
+    assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 23.5]
+    tier.fault = None
+    clock.now = 31.5
+    assert prober._is_due()
+    assert prober._probe()
+    assert not prober._is_due()
+    tier.store = tier.refuse  # type: ignore[method-assign]
+    shelf.used_at = -float("inf")
+    clock.now = 80.0
+    assert not prober._is_due(), "it was tried a while ago, if not used"
+
+
 def test_stores_are_what_is_new_or_what_was_found_again() -> None:
     [[name]] = rows_of(1)
     shelf = shelf_of(FakeTier(), stores_all=False)
@@ -277,7 +305,7 @@ def test_shelves_are_asked_in_order_and_loaded_from_at_once() -> None:
     rows = rows_of(10)
     stock(manual.shelves[0], rows[:4])
     stock(manual.shelves[1], rows[2:9])
-    look_up = manual.mover.look_up("", rows, 1.0)
+    look_up = manual.mover.look_up("", rows, manual.mover.whom_to_ask(len(rows), 1.0))
     assert not look_up.is_done
     manual.work()
     assert [(each.shelf, each.num_rows) for each in look_up.segments] == [(0, 4), (1, 5)]
@@ -291,13 +319,37 @@ def test_shelves_are_asked_in_order_and_loaded_from_at_once() -> None:
     assert load.ending is None
 
 
+def test_a_shelf_that_would_not_pay_is_asked_where_its_answer_costs_next_to_nothing() -> None:
+    manual = Manual(FakeTier("near"), FakeTier("far"))
+    near, far = manual.shelves
+    for shelf, round_trip_s, row_s in ((near, 1e-3, 1e-4), (far, 0.05, 0.02)):
+        shelf.rates.note_round_trip(round_trip_s)
+        shelf.rates.note_load(BLOCK_BYTES, round_trip_s + row_s)
+
+    def asked(num_rows: int, compute_s: float) -> tuple[tuple[int, ...], bool]:
+        found = manual.mover.whom_to_ask(num_rows, compute_s)
+        return found.shelves, found.may_pay
+
+    assert asked(100, 10.0) == ((0, 1), True)
+    assert asked(100, 1.2) == ((0, 1), True), "the far one in vain, for a twentieth of the time"
+    assert asked(100, 0.9) == ((0,), True), "all of it would take 2.05 s to load from the far one"
+    assert asked(1, 0.11) == ((0,), True), "the far one's answer takes half as long as computing"
+    assert asked(1, 0.13) == ((0, 1), True)
+    assert asked(100, 0.011) == ((), False)
+    assert asked(1, 0.0015) == ((), False)
+    for _ in range(NUM_FAILURES):
+        near.reading.failed()
+    assert asked(100, 1.2) == ((1,), False)
+    assert asked(100, 0.9) == ((), False)
+
+
 def test_where_a_part_stops_short_the_load_ends() -> None:
     near, far = FakeTier("near"), FakeTier("far")
     manual = Manual(near, far)
     rows = rows_of(10)
     stock(manual.shelves[0], rows[:4])
     stock(manual.shelves[1], rows[4:])
-    look_up = manual.mover.look_up("", rows, 1.0)
+    look_up = manual.mover.look_up("", rows, manual.mover.whom_to_ask(len(rows), 1.0))
     manual.work()
     near.fault = "half"
     load = manual.mover.load("", rows, look_up.segments)
@@ -311,7 +363,7 @@ def test_what_comes_late_is_dropped_with_its_load() -> None:
     manual = Manual(FakeTier())
     rows = rows_of(3)
     stock(manual.shelves[0], rows)
-    look_up = manual.mover.look_up("", rows, 1.0)
+    look_up = manual.mover.look_up("", rows, manual.mover.whom_to_ask(len(rows), 1.0))
     manual.work()
     load = manual.mover.load("", rows, look_up.segments)
     load.abandon()
@@ -375,13 +427,13 @@ def test_a_tier_that_hangs_holds_up_nobody_else() -> None:
     mover = TierMover(shelves, BLOCK_BYTES, probes=False)
     began = time.monotonic()
     for _ in range(8):
-        assert not mover.look_up("", rows, 1.0).is_done
+        assert not mover.look_up("", rows, mover.whom_to_ask(len(rows), 1.0)).is_done
     for number in range(20):
         name = rows_of(1, first=100 + number)[0][0]
         assert mover.store("", name, payload_of(name), reused=False)
     assert time.monotonic() - began < 1.0
     time.sleep(0.05)
-    look_up = mover.look_up("", rows, 1.0)
+    look_up = mover.look_up("", rows, mover.whom_to_ask(len(rows), 1.0))
     eventually(lambda: look_up.is_done)
     assert [each.shelf for each in look_up.segments] == [1]
     load = mover.load("", rows, look_up.segments)
@@ -424,6 +476,37 @@ def test_a_tier_whose_stores_hang_takes_no_room_from_others(
     mover.close(5.0)
 
 
+def test_so_many_blocks_are_known_to_be_there() -> None:
+    shelf, rows = shelf_of(FakeTier()), rows_of(6)
+    shelf.known.bound(4)
+    stock(shelf, rows)
+    assert [name in shelf.known for (name,) in rows] == 2 * [False] + 4 * [True]
+    stock(shelf, rows[2:3])
+    stock(shelf, rows[:1])
+    assert [name in shelf.known for (name,) in rows] == [True, False, True, False, True, True]
+
+
+def test_what_a_tier_holds_is_told_soon_after_it_changed() -> None:
+    now, tier = [0.0], FakeTier()
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=1.0, stores_all=True, clock=lambda: now[0])
+
+    def told() -> int | None:
+        shelf.look()
+        usage = shelf.stats().usage
+        return None if usage is None else usage.num_frames
+
+    assert told() is None, "nothing has changed"
+    for rows, seconds, expected in ((4, 0.1, 4), (5, 0.1, 4), (0, 3.0, 5), (0, 9.0, 5), (7, 0, 7)):
+        now[0] += seconds
+        stock(shelf, rows_of(9)[:rows]) if rows else None
+        assert told() == expected
+    tier.frames.clear()  # by others
+    now[0] += 9.0
+    assert told() == 7
+    shelf.remove("", [rows_of(1)[0][0]])
+    assert told() == 0
+
+
 def test_a_tier_is_probed_at_once_and_found_well_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -434,13 +517,13 @@ def test_a_tier_is_probed_at_once_and_found_well_again(
     shelf = shelf_of(tier)
     with caplog.at_level(logging.WARNING, "pagoda"):
         mover = TierMover([shelf], BLOCK_BYTES)
-        eventually(lambda: not mover.would_ask(1.0))
+        eventually(lambda: not mover.whom_to_ask(1, 1.0).shelves)
         eventually(lambda: bool(caplog.records))  # which comes a moment later
     assert [each.getMessage() for each in caplog.records] == [
         "the tier fake is not asked for blocks until it is well: planted"
     ], "one that is down at the start is told of once"
     tier.fault = None
-    eventually(lambda: mover.would_ask(1.0))
+    eventually(lambda: mover.whom_to_ask(1, 1.0).shelves)
     eventually(lambda: shelf.rates.bytes_per_s is not None)
     assert mover.stats()[0].usage is not None
     mover.close(1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.disk import DiskTier
-from pagoda.tiers.duration import parse_duration
+from pagoda.tiers.duration import MOST_S, parse_duration, parse_timeout
 from pagoda.tiers.kinds import KINDS, is_shared, open_tier, parse_tier
 from pagoda.tiers.tier_option import StorePolicy
 
@@ -61,6 +61,8 @@ REFUSED = {
     "disk:/kv,size=1GiB,timeout=soon": "kv_tier timeout='soon': a span of time like",
     "disk:/kv,size=1GiB,timeout=-1": "kv_tier timeout='-1': a span of time like",
     "disk:/kv,size=1GiB,timeout=0": "kv_tier timeout='0': must be more than nothing",
+    "disk:/kv,size=1GiB,timeout=25h": "kv_tier timeout='25h': must be at most 24 hours",
+    "redis://h,ttl=999999999999d": "kv_tier ttl='999999999999d': must be at most 10,000 days",
     "disk:/kv,size=1GiB,compression=lz4": "kv_tier compression='lz4': none or zstd",
     "redis://u:s3cret@h,size=1GiB": "size: redis takes ca, compression, store, timeout, ttl",
     "rediss://u:s3cret/s3cret@h,ttl=never": "kv_tier ttl='never': a span of time",
@@ -124,3 +126,7 @@ def test_spans_of_time() -> None:
     for text in ("", "d", "1w", "1e9", "nan", "inf", "1" * 13, "-1"):
         with pytest.raises(InvalidOptionError, match="a span of time"):
             parse_duration("age", text)
+    assert parse_duration("age", "10000d") == MOST_S
+    for parse, text in ((parse_duration, "10001d"), (parse_timeout, "86401")):
+        with pytest.raises(InvalidOptionError, match="must be at most"):
+            parse("age", text)

@@ -53,9 +53,6 @@ def s3(request: pytest.FixtureRequest) -> Tier:
 
 TIERS = {
     "host": Row(lambda request: HostTier(CAPACITY_BYTES), stays=False, is_bounded=True),
-    "host, memory of others": Row(
-        lambda request: HostTier(CAPACITY_BYTES, allocate=bytearray), stays=False, is_bounded=True
-    ),
     "disk": Row(disk, is_bounded=True),
     "redis": Row(redis, marks=(pytest.mark.redis,)),
     "s3": Row(s3),

@@ -105,12 +105,11 @@ class CachedBlocks:
 
     def forget(self, block_id: int) -> None:
         """What a block holds, cached or referenced, is worth nothing any more."""
-        is_unhinted = block_id in self._by_policy or block_id in self._passed
-        self._num_blocks -= is_unhinted or block_id in self._hinted
         self._by_policy.forget(block_id)
         self._passed.forget(block_id)
         self._hinted.forget(block_id)
         self._released.pop(block_id, None)
+        self._num_blocks = len(self._by_policy) + len(self._passed) + len(self._hinted)
 
     def is_consistent(self) -> bool:
         """Every block lies in one place and is counted, and hints keep no more than they may."""

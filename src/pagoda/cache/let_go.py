@@ -36,7 +36,6 @@ def drop(blocks: PrefixPool, table: BlockTable, hint: CacheHint | None, block_si
     What a next turn needs behind windows outlasts the tail. `hint`: of the table's request.
     """
     is_wanted = hint != CacheHint.NONE
-    is_wanted = hint != CacheHint.NONE
     turn = found_of_turn(blocks.index, table, block_size) if is_wanted else []
     held = [block_id for block_id in turn if not blocks.pool.is_cached(block_id)]
     for block_id in held:

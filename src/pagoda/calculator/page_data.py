@@ -171,7 +171,7 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
         "vocabulary": run.vocab_size,
         "hidden": run.hidden_size,
         "intermediate": run.intermediate_size,
-        "pagoda": _in_pagoda(facts),
+        "pagoda": _in_pagoda(facts, weights.parameters.active),
     }  # fmt: skip
 
 
@@ -190,9 +190,11 @@ def _bits(subject: Subject) -> list[float]:
     return [weights.plain_bits, weights.layer_bits, weights.expert_bits, weights.scale]
 
 
-def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
+def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
     """On CPUs, and on GPUs: there with the bytes of the largest step by its tokens, where no layer
-    sees sinks, and where layers do. What runs on CPUs alone is refused, with those words."""
+    sees sinks, and where layers do. What runs on CPUs alone is refused, with those words.
+
+    active: parameters that vLLM's rules count, where these are others."""
     request = PlanRequest(engine="pagoda", max_model_len=_ANY_LENGTH)
     try:
         on_cpu = read_subject(facts, request, None)
@@ -207,7 +209,8 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
     except RefusedError as error:
         return {"refused": (error.field, error.limit)}
     assert on_cpu.model.decoder is not None  # it runs
-    return {
+    own = on_cpu.weights.parameters.active
+    return ({} if own == active else {"active": own}) | {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,
         "weights": {

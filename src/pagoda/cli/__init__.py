@@ -1,1 +1,1 @@
-"""The commands: `pagoda serve`, `pagoda chat`, `pagoda generate`, `pagoda bench`."""
+"""The commands of `pagoda`."""

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 from contextlib import aclosing, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -22,6 +22,7 @@ from pagoda.cli.flags import JSON_OBJECT, with_flags
 from pagoda.cli.loading import load_engine, with_model
 from pagoda.cli.prompts import undecodable
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
+from pagoda.cli.server_client import ServerKey
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError, InvalidRequestError
@@ -46,9 +47,7 @@ def chat(
         str | None,
         typer.Option(metavar="URL", help="Talk to a running server, like http://127.0.0.1:8000."),
     ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(help="The server's key.", envvar="PAGODA_API_KEY")
-    ] = None,
+    api_key: ServerKey = None,
     chat_template_kwargs: Annotated[
         str | None,
         typer.Option(
@@ -217,9 +216,8 @@ def _enable_line_editing() -> None:
 
 def _require_servers_own(options: EngineOptions) -> None:
     """Of the engine's options none but the model is said. Raises `InvalidOptionError`."""
-    defaults = EngineOptions(model=options.model)
-    for field in fields(EngineOptions):
-        given = getattr(options, field.name)
-        if given != getattr(defaults, field.name):
+    defaults = EngineOptions(model=options.model).as_told()
+    for name, given in options.as_told().items():
+        if given != defaults[name]:
             limit = "not beside url: the server has its own options of the engine"
-            raise InvalidOptionError(field.name, given, limit)
+            raise InvalidOptionError(name, given, limit)

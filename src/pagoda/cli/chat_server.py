@@ -12,13 +12,12 @@ import httpx
 
 from pagoda.cli.chat_partner import Message, Said, ServerError
 from pagoda.cli.figures import Figures
-from pagoda.cli.metrics_watch import server_url
+from pagoda.cli.server_client import key_headers, server_url, told_error
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.request import SamplingParams
 
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
-_EVENT = "data: "
-_END = "[DONE]"
+_NO_EVENT = ("", "[DONE]")
 _DEFAULTS = SamplingParams(max_tokens=None)
 
 
@@ -34,10 +33,10 @@ class ServerPartner:
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Raises `InvalidOptionError` for what is no address."""
+        """Raises `InvalidOptionError` for what is no address or no key."""
         self._url = server_url(url)
         self._model = model
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = key_headers(api_key)
         self._transport = transport
         self._template_kwargs = dict(options.template_kwargs)
 
@@ -111,16 +110,26 @@ def _body(model: str, messages: Sequence[Message], sampling: SamplingParams) -> 
 
 
 async def _said(response: httpx.Response) -> AsyncGenerator[Said, None]:
-    said = Said("", None, None)
+    """Raises `ServerError` for what is no stream of a chat's events."""
+    said = None
     async for line in response.aiter_lines():
-        payload = line.removeprefix(_EVENT)
-        if payload in (line, _END):
-            continue
-        event = json.loads(payload)
-        if "error" in event:
-            raise ServerError(_reason(payload.encode(), response.status_code))
-        for choice in event.get("choices", ()):
-            delta = choice["delta"]
+        field, _, data = line.partition(":")
+        data = data.removeprefix(" ")
+        if field == "data" and data not in _NO_EVENT:
+            said = _with_event(said or Said("", None, None), data, response.status_code)
+            yield said
+    if said is None:
+        raise ServerError("the server's answer has no events: it does not stream chats")
+
+
+def _with_event(said: Said, data: str, status: int) -> Said:
+    """The answer with what an event adds. Raises `ServerError` for what is none, or an error."""
+    try:
+        event = json.loads(data)
+        if event.get("error"):
+            raise ServerError(_reason(data.encode(), status))
+        for choice in event.get("choices") or ():
+            delta = choice.get("delta") or {}
             thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
             said = Said(
                 said.text + (delta.get("content") or ""),
@@ -130,7 +139,9 @@ async def _said(response: httpx.Response) -> AsyncGenerator[Said, None]:
             )
         if event.get("usage"):
             said = dataclasses.replace(said, figures=_figures(event["usage"]))
-        yield said
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ServerError(f"the server sends what is no event of a chat: {data[:80]!r}") from None
+    return said
 
 
 def _figures(usage: dict[str, Any]) -> Figures:
@@ -144,9 +155,4 @@ def _figures(usage: dict[str, Any]) -> Figures:
 
 
 def _reason(content: bytes, status: int) -> str:
-    """The message of an error in OpenAI's shape, and where a key is given if that is missing."""
-    try:
-        told = str(json.loads(content)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        told = f"the server answered with status {status}"
-    return f"{told}; give it as --api-key or in PAGODA_API_KEY" if status == 401 else told
+    return told_error(content, status) or f"the server answered with status {status}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.flags import REAL, SIZE, TEXT, WHOLE, Flag, FlagGroup, with_flags
+from pagoda.cli.server_client import ServerKey, client_for
 from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pagoda.doctor import Diagnosis, Machine, Window
     from pagoda.planning.request import ModelFacts
 
-_KEY_VARIABLE = "PAGODA_API_KEY"
 _CHANGE = 1
 """Exit code where something should change."""
 
@@ -66,10 +65,7 @@ def doctor(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server, Pagoda's or vLLM's.")],
     watching: WatchOptions,
     told: Told,
-    api_key: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help=f"The server's key; without it ${_KEY_VARIABLE}."),
-    ] = None,
+    api_key: ServerKey = None,
     served_model_name: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Which model, where the metrics tell of several."),
@@ -97,7 +93,7 @@ def doctor(
 def _examine(
     url: str, watching: WatchOptions, told: Told, api_key: str | None, served_model_name: str | None
 ) -> Diagnosis:
-    from pagoda.cli.metrics_watch import client_for, metrics_url, watch
+    from pagoda.cli.metrics_watch import metrics_url, watch
     from pagoda.cli.plan_model import find_facts
     from pagoda.cli.terminal import watch_progress
     from pagoda.doctor import Scrape, Window, examine
@@ -112,8 +108,7 @@ def _examine(
         machine_at(Window([first, first], served_model_name))
 
     address = metrics_url(url)
-    key = api_key if api_key is not None else os.environ.get(_KEY_VARIABLE)
-    with client_for(key) as client, watch_progress(Console(stderr=True), url) as on_scrape:
+    with client_for(api_key) as client, watch_progress(Console(stderr=True), url) as on_scrape:
         scrapes = watch(client, address, watching, on_scrape, check)
     window = Window(scrapes, served_model_name)
     return examine(window, machine_at(window))

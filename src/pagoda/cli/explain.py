@@ -10,10 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from pagoda.errors import EngineError, InvalidOptionError
+from pagoda.cli.prompts import read_stdin
+from pagoda.cli.server_client import (
+    DEFAULT_URL,
+    ServerKey,
+    ServerUrl,
+    asking,
+    quoted,
+    read_object,
+)
+from pagoda.errors import InvalidOptionError
 
-_KEY_VARIABLE = "PAGODA_API_KEY"
-_MOST_BYTES = 64 * 2**20
+_MOST_CHARACTERS = 64 * 2**20
+_JSON = {"Content-Type": "application/json"}
 
 
 def explain(
@@ -25,39 +34,25 @@ def explain(
             "request's body, or a prompt: what would it find now? - is stdin.",
         ),
     ],
-    url: Annotated[str, typer.Option(metavar="URL", help="The server.")] = "http://127.0.0.1:8000",
-    api_key: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help=f"The server's key; without it ${_KEY_VARIABLE}."),
-    ] = None,
+    url: ServerUrl = DEFAULT_URL,
+    api_key: ServerKey = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt.")] = False,
 ) -> None:
     """Say what of a prompt was found in a server's cache, and why no more."""
-    key = api_key if api_key is not None else os.environ.get(_KEY_VARIABLE)
-    for each in _told(request, url, key):
+    for each in _told(request, url, api_key):
         sys.stdout.write((json.dumps(each, ensure_ascii=False) if as_json else _words(each)) + "\n")
 
 
-def _told(request: str, url: str, key: str | None) -> list[dict[str, Any]]:
+def _told(request: str, url: str, api_key: str | None) -> list[dict[str, Any]]:
     """Of each prompt. Raises `InvalidOptionError` for what the server does not know or take."""
-    import httpx
-
-    from pagoda.cli.metrics_watch import client_for, server_url
-
-    address = server_url(url)
     body = _body(request)
-    try:
-        with client_for(key) as client:
-            if body is None:
-                answer = client.get(f"{address}/cache/explanations/{request}")
-            else:
-                answer = client.post(f"{address}/cache/explain", json=body)
-    except httpx.HTTPError as error:
-        reason = str(error) or type(error).__name__
-        raise InvalidOptionError("url", address, f"does not answer: {reason}") from None
-    told = _read(answer, "file" if body is not None else "id", request)
-    prompts: list[dict[str, Any]] = told["prompts"] if body is None else [told]
-    return prompts
+    with asking(url, api_key) as client:
+        if body is None:
+            answer = client.get(f"/cache/explanations/{quoted(request)}")
+            prompts: list[dict[str, Any]] = read_object(answer, "id", request, "prompts")["prompts"]
+            return prompts
+        answer = client.post("/cache/explain", content=json.dumps(body), headers=_JSON)
+        return [read_object(answer, "file", request, "explanation")]
 
 
 def _body(request: str) -> dict[str, Any] | None:
@@ -66,13 +61,13 @@ def _body(request: str) -> dict[str, Any] | None:
     Raises `InvalidOptionError` for a file that cannot be read.
     """
     if request == "-":
-        text = sys.stdin.read(_MOST_BYTES)
-    elif Path(request).is_file():
+        text = read_stdin(sys.stdin, _MOST_CHARACTERS)
+    elif os.path.isfile(request):
         try:
             text = Path(request).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidOptionError("file", request, f"cannot be read: {error}") from None
-    elif "/" in request or Path(request).suffix in (".json", ".txt"):
+    elif request.endswith((".json", ".txt")):
         raise InvalidOptionError("file", request, "is not there")
     else:
         return None
@@ -81,24 +76,6 @@ def _body(request: str) -> dict[str, Any] | None:
     except ValueError:
         return {"prompt": text}
     return body if isinstance(body, dict) else {"prompt": text}
-
-
-def _read(answer: Any, field: str, request: str) -> dict[str, Any]:
-    """An answer's object. Raises `InvalidOptionError` for one that says no."""
-    try:
-        told = answer.json()
-    except ValueError:
-        told = None
-    if answer.is_success and isinstance(told, dict) and ("prompts" in told or "cause" in told):
-        return told
-    error = told.get("error") if isinstance(told, dict) else None
-    if not isinstance(error, dict) or "message" not in error:
-        limit = f"answered with status {answer.status_code}: it is not Pagoda's, or an older one"
-        raise InvalidOptionError("url", str(answer.url.host), limit)
-    if answer.status_code >= 500:
-        raise EngineError(str(error["message"]))
-    hint = "; give it as --api-key or in PAGODA_API_KEY" if answer.status_code == 401 else ""
-    raise InvalidOptionError(field, request, f"the server says: {error['message']}{hint}")
 
 
 def _words(told: dict[str, Any]) -> str:

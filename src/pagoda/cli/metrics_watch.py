@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from pagoda.cli.server_client import TIMEOUT_S, server_url
 from pagoda.cli.watch_options import WatchOptions
 from pagoda.doctor import Scrape, read_scrape
 from pagoda.errors import InvalidOptionError
@@ -15,8 +16,6 @@ from pagoda.errors import InvalidOptionError
 _MOST_BYTES = 64 * 2**20
 _GIVEN_UP = 3
 """Scrapes in a row that failed at the end: the server is gone, not restarting."""
-_TIMEOUT_S = 10.0
-"""For each wait on the server, and for all of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +31,6 @@ def metrics_url(url: str) -> str:
     return f"{server_url(url)}/metrics"
 
 
-def server_url(url: str) -> str:
-    """Where a server is, without a slash at the end.
-
-    `url` may leave out `http://` and may end in `/metrics` or `/v1`. Raises `InvalidOptionError`
-    for what is no address.
-    """
-    limit = "name a server, like http://127.0.0.1:8000"
-    written = url if "://" in url else f"http://{url}"
-    try:
-        parsed = httpx.URL(written.strip())
-    except (httpx.InvalidURL, ValueError):
-        raise InvalidOptionError("url", url, limit) from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidOptionError("url", url, limit)
-    if parsed.userinfo:
-        raise InvalidOptionError("url", f"{parsed.host}…", "carries a password: use --api-key")
-    path = parsed.path.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
-    return str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")
-
-
-def client_for(api_key: str | None) -> httpx.Client:
-    """A client that carries the key, if any. Raises `InvalidOptionError` for what is no key."""
-    headers = {}
-    if api_key is not None:
-        if not api_key or not api_key.isascii() or not api_key.isprintable():
-            raise InvalidOptionError("api_key", "…", "must be plain ASCII without line breaks")
-        headers["Authorization"] = f"Bearer {api_key}"
-    return httpx.Client(headers=headers, timeout=_TIMEOUT_S, follow_redirects=True)
-
-
 def watch(
     client: httpx.Client,
     url: str,
@@ -70,7 +39,7 @@ def watch(
     check: Callable[[Scrape], object] = lambda scrape: None,
     clock: Clock | None = None,
 ) -> list[Scrape]:
-    """Scrape `url` for as long as `options` say.
+    """Scrape `url` once, and then for as long as `options` say.
 
     `on_scrape` hears which share of the time has gone; `check` sees the first scrape, and may
     refuse it before anybody waits. A scrape that fails is left out, except the
@@ -80,7 +49,7 @@ def watch(
     clock = clock or Clock()
     scrapes = [_scrape(client, url, clock)]
     check(scrapes[0])
-    start = scrapes[0].time_s
+    start = clock.now()
     failures: list[InvalidOptionError] = []
     try:
         while (gone := clock.now() - start) < options.watch:
@@ -104,7 +73,7 @@ def _scrape(client: httpx.Client, url: str, clock: Clock) -> Scrape:
 
 
 def _fetch(client: httpx.Client, url: str, clock: Clock) -> str:
-    deadline_s = clock.now() + _TIMEOUT_S
+    deadline_s = clock.now() + TIMEOUT_S
     try:
         with client.stream("GET", url) as response:
             _require_success(response, url)
@@ -118,7 +87,7 @@ def _fetch(client: httpx.Client, url: str, clock: Clock) -> str:
                     raise httpx.ReadTimeout("the whole of it")
             return body.decode("utf-8", "replace")
     except httpx.TimeoutException as error:
-        limit = f"does not answer within {_TIMEOUT_S:.0f} seconds"
+        limit = f"does not answer within {TIMEOUT_S:.0f} seconds"
         raise InvalidOptionError("url", url, limit) from error
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
         reason = str(error) or type(error).__name__

@@ -36,7 +36,7 @@ class PromptSource:
 
     def _lines(self) -> list[str]:
         if self.file is None:
-            return [] if self.stdin.isatty() else _plain(self._piped())
+            return [] if self.stdin.isatty() else _plain(read_stdin(self.stdin))
         try:
             text = self.file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -44,11 +44,13 @@ class PromptSource:
             raise InvalidOptionError("file", str(self.file), reason) from None
         return _json_lines(text, self.file) if self.file.suffix == ".jsonl" else _plain(text)
 
-    def _piped(self) -> str:
-        try:
-            return self.stdin.read()
-        except UnicodeDecodeError as error:
-            raise undecodable(error) from None
+
+def read_stdin(stdin: TextIO, most: int = -1) -> str:
+    """Its text, `most` characters of it. Raises `InvalidOptionError` for bytes that are none."""
+    try:
+        return stdin.read(most)
+    except UnicodeDecodeError as error:
+        raise undecodable(error) from None
 
 
 def undecodable(error: UnicodeDecodeError) -> InvalidOptionError:

@@ -158,8 +158,8 @@ class ScheduleOptions:
 
         Raises `RefusedError` for what cannot be.
         """
-        from pagoda.replay.measured_cost import read_cost
         from pagoda.replay.step_cost import USUAL_COST, FloorCost
+        from pagoda.replay.step_fit import read_cost
 
         if self.gpu is None and (self.model is None or dtype is not None):
             return USUAL_COST if self.step_cost is None else read_cost(self.step_cost)

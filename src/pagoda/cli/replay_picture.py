@@ -22,7 +22,6 @@ _MARGIN = 1.15
 """Between the ends of the axis and the smallest and the largest pool, as a ratio."""
 _LINE_HEIGHT = 15
 _STEPS = (0.01, 0.02, 0.05, 0.1, 0.2)
-_STYLES = ("best", "rest", "axis")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from pagoda.cli.flags import (
     with_flags,
 )
 from pagoda.cli.loading import load_engine, with_model
+from pagoda.cli.server_client import KEY_VARIABLE
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
@@ -120,8 +121,6 @@ SERVER_FLAGS = FlagGroup(
     ),
 )
 
-_KEY_VARIABLE = "PAGODA_API_KEY"
-
 
 @with_flags(ADDRESS_FLAGS, SERVER_FLAGS, ENGINE_FLAGS)
 def serve(
@@ -134,7 +133,7 @@ def serve(
         typer.Option(
             metavar="TEXT",
             help="A key that requests must carry; may be given again. Others see a command's "
-            f"arguments: better set {_KEY_VARIABLE}, or name a file.",
+            f"arguments: better set {KEY_VARIABLE}, or name a file.",
         ),
     ] = None,
     api_key_file: Annotated[
@@ -157,10 +156,10 @@ def serve(
     ] = False,
 ) -> None:
     """Serve a model over OpenAI's HTTP API."""
-    variable = os.environ.get(_KEY_VARIABLE)
+    variable = os.environ.get(KEY_VARIABLE)
     keys = KeyRing.of([*(api_key or []), *([] if variable is None else [variable])], api_key_file)
     if require_api_key and keys.is_open:
-        limit = f"is required: set {_KEY_VARIABLE} or name a file of keys; to let everybody in "
+        limit = f"is required: set {KEY_VARIABLE} or name a file of keys; to let everybody in "
         raise InvalidOptionError("api_key", None, f"{limit}say --no-require-api-key")
     keys = keys.with_quotas(tenant_quota or [])
     options = replace(with_model(options, named), tenant_quotas=keys.quotas or None)
@@ -172,7 +171,7 @@ def serve(
     ):
         server_options = replace(
             server_options,
-            allowed_hosts=(*server_options.allowed_hosts, address.host),
+            allowed_hosts=(*server_options.allowed_hosts, _without_zone(address.host)),
             max_num_connections=most_connections(server_options.max_num_connections),
         )
         if server_options.usage_file is not None:
@@ -196,3 +195,8 @@ def serve(
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
         with recorded(engine, options, server_options):
             run(application, listener, server_options)
+
+
+def _without_zone(host: str) -> str:
+    """An address without the interface it is on, like fe80::1%eth0: clients tell none."""
+    return host.partition("%")[0]

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from pagoda.errors import EngineError, InvalidOptionError
+from pagoda.cli.server_client import (
+    DEFAULT_URL,
+    ServerKey,
+    ServerUrl,
+    asking,
+    foreign,
+    quoted,
+    read_object,
+    refusal,
+)
+from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     import httpx
 
-_KEY_VARIABLE = "PAGODA_API_KEY"
 _PART_BYTES = 2**18
 _TIMEOUT_S = 600.0
 """For each wait: a server copies gigabytes before it answers."""
-_HINTS = {401: "; give it as --api-key or in PAGODA_API_KEY"}
 
 _NUMBERS = ("x-pagoda-exported-tokens", "x-pagoda-tokens")
 """Headers of an export."""
-
-URL = Annotated[str, typer.Option(metavar="URL", help="The server.")]
-Key = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help=f"The server's key; without it ${_KEY_VARIABLE}."),
-]
+_TOLD = ("id", "num_cached_tokens", "num_tokens", "reason")
+"""Fields of the answer to an import."""
 
 session = typer.Typer(
     help="Carry a conversation to another server: export, import.", rich_markup_mode=None
@@ -49,19 +51,21 @@ def export_session(
         str, typer.Argument(metavar="ID", help="As requests gave it: their session_id.")
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.")],
-    url: URL = "http://127.0.0.1:8000",
-    api_key: Key = None,
+    url: ServerUrl = DEFAULT_URL,
+    api_key: ServerKey = None,
 ) -> None:
     """Write a session of a running server to a file, sealed with the server's key file."""
     with (
-        _client(url, api_key) as client,
-        client.stream("GET", f"/sessions/{quote(session_id, safe='')}/export") as answer,
+        asking(url, api_key, _TIMEOUT_S) as client,
+        client.stream("GET", f"/sessions/{quoted(session_id)}/export") as answer,
     ):
         if not answer.is_success:
             answer.read()
-            raise _refusal(answer, "session_id", session_id)
+            raise refusal(answer, "session_id", session_id)
+        if not all(name in answer.headers for name in _NUMBERS):
+            raise foreign(answer)
         num_bytes = _write(file, answer)
-        exported, num_tokens = (answer.headers.get(name, "?") for name in _NUMBERS)
+        exported, num_tokens = (answer.headers[name] for name in _NUMBERS)
     told = f"{exported} of {num_tokens} tokens of {session_id!r} are in {file}"
     print(f"{told}, {num_bytes:,} bytes", file=sys.stderr)
 
@@ -69,8 +73,8 @@ def export_session(
 @session.command("import")
 def import_session(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="As `export` wrote it.")],
-    url: URL = "http://127.0.0.1:8000",
-    api_key: Key = None,
+    url: ServerUrl = DEFAULT_URL,
+    api_key: ServerKey = None,
     name: Annotated[
         str | None,
         typer.Option("--as", metavar="ID", help="Its name there; without it the one it has."),
@@ -80,39 +84,16 @@ def import_session(
 
     It has to be of the same model and cache, on the same kind of machine, with the same key file.
     """
-    with _client(url, api_key) as client, _opened(file) as content:
+    with asking(url, api_key, _TIMEOUT_S) as client, _opened(file) as content:
         answer = client.post(
-            "/sessions/import",
-            params={} if name is None else {"id": name},
+            "/sessions/import" if name is None else f"/sessions/import?id={quoted(name)}",
             content=_parts(content),
             headers={"Content-Length": str(file.stat().st_size)},
         )
-    if not answer.is_success:
-        raise _refusal(answer, "file", str(file))
-    told = answer.json()
+    told = read_object(answer, "file", str(file), *_TOLD)
     reason = "" if told["reason"] is None else f" ({told['reason']})"
     cached = f"{told['num_cached_tokens']} of {told['num_tokens']} tokens"
     print(f"{cached} of {told['id']!r} are in the cache{reason}", file=sys.stderr)
-
-
-@contextmanager
-def _client(url: str, api_key: str | None) -> Iterator[httpx.Client]:
-    """Raises `InvalidOptionError` for what is no address or no key, and for a server that breaks
-    off or does not answer."""
-    import httpx
-
-    from pagoda.cli.metrics_watch import client_for, server_url
-
-    address = server_url(url)
-    try:
-        with client_for(
-            api_key if api_key is not None else os.environ.get(_KEY_VARIABLE)
-        ) as client:
-            client.base_url, client.timeout = httpx.URL(address), httpx.Timeout(_TIMEOUT_S)
-            yield client
-    except httpx.HTTPError as error:
-        reason = str(error) or type(error).__name__
-        raise InvalidOptionError("url", address, f"does not answer: {reason}") from None
 
 
 def _write(file: Path, answer: httpx.Response) -> int:
@@ -149,16 +130,3 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 def _parts(content: BinaryIO) -> Iterator[bytes]:
     while part := content.read(_PART_BYTES):
         yield part
-
-
-def _refusal(answer: httpx.Response, field: str, value: str) -> Exception:
-    """What the server says, or that it is not Pagoda's."""
-    try:
-        error: Any = answer.json()["error"]["message"]
-    except (ValueError, LookupError, TypeError):
-        limit = f"answered with status {answer.status_code}: it is not Pagoda's, or an older one"
-        return InvalidOptionError("url", str(answer.url.host), limit)
-    if answer.status_code >= 500:
-        return EngineError(str(error))
-    hint = _HINTS.get(answer.status_code, "")
-    return InvalidOptionError(field, value, f"the server says: {error}{hint}")

@@ -29,7 +29,7 @@ Which = Annotated[
     str, typer.Argument(metavar="TIER", help="As for --kv-tier: disk:PATH, redis://…, s3://…")
 ]
 Timeout = Annotated[
-    float, typer.Option(metavar="SECONDS", help="How long the tier may take for one answer.")
+    str, typer.Option(metavar="TIME", help="How long the tier may take for one answer: 30, 2m …")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
@@ -55,7 +55,7 @@ def audit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Leave bad frames where they are.")
     ] = False,
-    timeout: Timeout = 30.0,
+    timeout: Timeout = "30",
     as_json: AsJson = False,
 ) -> None:
     """Check every frame and set bad ones apart.
@@ -66,9 +66,10 @@ def audit(
     from pagoda.cli.terminal import count_progress
     from pagoda.cli.tiers_report import audit_lines
     from pagoda.tiers.audit import Auditor
+    from pagoda.tiers.duration import parse_timeout
 
-    seals = _seals(tenant, kv_tier_key_file)
-    auditor = Auditor(seals, MAX_PAYLOAD_BYTES, timeout, quarantines=not dry_run)
+    seals, timeout_s = _seals(tenant, kv_tier_key_file), parse_timeout("timeout", timeout)
+    auditor = Auditor(seals, MAX_PAYLOAD_BYTES, timeout_s, quarantines=not dry_run)
     progress = count_progress(Console(stderr=True), "frames", None)
     with _opened(tier) as found, progress as on_frame:
         told = auditor.run(found, on_frame)
@@ -78,13 +79,15 @@ def audit(
 
 
 @tiers.command()
-def stats(tier: Which, timeout: Timeout = 30.0, as_json: AsJson = False) -> None:
+def stats(tier: Which, timeout: Timeout = "30", as_json: AsJson = False) -> None:
     """Count frames and bytes, by namespace: model, dtype, codec, machine."""
     from pagoda.cli.tiers_report import inventory_dict, inventory_lines
+    from pagoda.tiers.duration import parse_timeout
     from pagoda.tiers.inventory import take_inventory
 
+    timeout_s = parse_timeout("timeout", timeout)
     with _opened(tier) as found:
-        inventory = take_inventory(found, timeout)
+        inventory = take_inventory(found, timeout_s)
     _tell(inventory_dict(inventory), inventory_lines(inventory, time.time()), as_json)
 
 
@@ -103,7 +106,7 @@ def prune(
         typer.Option(metavar="HEX", help="Remove frames of all others; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
-    timeout: Timeout = 30.0,
+    timeout: Timeout = "30",
     as_json: AsJson = False,
 ) -> None:
     """Remove frames; at least one of --size, --older-than, --keep-namespace says which.
@@ -111,7 +114,7 @@ def prune(
     A server that uses the tier meanwhile computes what it does not find.
     """
     from pagoda.cli.tiers_report import size_of
-    from pagoda.tiers.duration import parse_duration
+    from pagoda.tiers.duration import parse_duration, parse_timeout
     from pagoda.tiers.inventory import Pruning
 
     if size is None and older_than is None and not keep_namespace:
@@ -123,11 +126,12 @@ def prune(
         None if age is None else time.time() - age,
         None if not keep_namespace else frozenset(map(_namespace, keep_namespace)),
     )
+    timeout_s = parse_timeout("timeout", timeout)
     with _opened(tier) as found:
-        chosen = pruning.choose(found.entries(timeout))
+        chosen = pruning.choose(found.entries(timeout_s))
         names = [entry.name for entry in chosen]
         for first in range(0, 0 if dry_run else len(names), _REMOVED_AT_ONCE):
-            found.remove(names[first : first + _REMOVED_AT_ONCE], timeout)
+            found.remove(names[first : first + _REMOVED_AT_ONCE], timeout_s)
     num_bytes = sum(entry.num_bytes for entry in chosen)
     verb = "would remove" if dry_run else "removed"
     told = {"removed": len(chosen), "bytes": num_bytes, "dry_run": dry_run}

@@ -7,6 +7,7 @@ from typing import Any
 from pagoda.tiers.audit import Audit
 from pagoda.tiers.frame import Rejection
 from pagoda.tiers.inventory import Holding, Inventory
+from pagoda.tiers.namespace import Namespace
 
 _WORDS = {
     Rejection.TORN: "no frame, or not the whole of one",
@@ -15,7 +16,7 @@ _WORDS = {
     Rejection.NAMESPACE: "of another namespace than the name says",
     Rejection.GROUP: "of another group of layers",
     Rejection.HASH: "under another block's name",
-    Rejection.TENANT: "sealed for somebody else",
+    Rejection.TENANT: "not sealed as they should be",
     Rejection.LENGTH: "of another length than they say",
 }
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
@@ -47,11 +48,18 @@ def inventory_lines(inventory: Inventory, now: float) -> list[str]:
     lines = [_holding_line("all", inventory.total, now)]
     differing = _differing(inventory)
     for short, holding in sorted(inventory.by_namespace.items()):
-        lines.append(_holding_line(short, holding, now))
         label = inventory.labels.get(short)
+        lines.append(_holding_line(_told(short, label), holding, now))
         facts = {} if label is None else label.facts
         lines += [f"  {name}: {facts[name]}" for name in sorted(facts) if name in differing]
     return lines
+
+
+def _told(short: str, label: Namespace | None) -> str:
+    """A namespace, and what its first engine called the model, without signs that could do harm."""
+    name = "" if label is None else label.model_name
+    shown = "".join(sign if sign.isprintable() else "?" for sign in name)
+    return f"{short} ({shown})" if shown else short
 
 
 def _differing(inventory: Inventory) -> set[str]:
@@ -82,7 +90,9 @@ def inventory_dict(inventory: Inventory) -> dict[str, Any]:
     for short, holding in sorted(inventory.by_namespace.items()):
         label = inventory.labels.get(short)
         facts = None if label is None else dict(label.facts)
-        namespaces.append({"namespace": short, **_holding_dict(holding), "facts": facts})
+        model = None if label is None else label.model_name
+        told = {"namespace": short, "model": model, **_holding_dict(holding), "facts": facts}
+        namespaces.append(told)
     return {**_holding_dict(inventory.total), "namespaces": namespaces}
 
 

@@ -23,7 +23,6 @@ from pagoda.engine.slow_notice import told_if_slow
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
-from pagoda.engine.streams import call_in
 from pagoda.engine.usage import Usage
 from pagoda.errors import RequestTimeoutError
 from pagoda.models.weights import OnProgress
@@ -106,7 +105,7 @@ class AsyncEngine:
     @property
     def sessions(self) -> SessionDesk:
         """What becomes of conversations by name; to be asked in threads, since it waits."""
-        return SessionDesk(self.engine.sessions, self.between_steps)
+        return SessionDesk(self.engine.sessions, self.use_cache)
 
     @property
     def is_alive(self) -> bool:
@@ -136,12 +135,16 @@ class AsyncEngine:
         """Start the engine's thread."""
         self._thread.start()
 
-    async def shutdown(self) -> None:
+    async def shutdown(self, timeout_s: float | None = None) -> None:
         """End every request that is left and wait for the engine's thread to finish; what is on
-        its way to tiers is stored, for some seconds at most."""
+        its way to tiers is stored, for some seconds at most.
+
+        A step that has not ended after `timeout_s` is waited for no longer: requests are told, and
+        nothing is stored. None: it is waited for.
+        """
         self._intake_threads.close()
-        await asyncio.to_thread(self._thread.stop)
-        await asyncio.to_thread(self.engine.close)
+        if await asyncio.to_thread(self._thread.stop, timeout_s):
+            await asyncio.to_thread(self.engine.close)
 
     def stats(self) -> EngineStats:
         """As of the last step."""
@@ -176,31 +179,22 @@ class AsyncEngine:
         """
         return await self._between_steps(self.engine.cache_snapshot)
 
-    def between_steps(self, do: Callable[[], Result]) -> Result:
+    def use_cache(self, do: Callable[[], Result]) -> Result:
         """What `do` returns once the engine's thread has done it between two steps, for which this
-        waits; the event loop must not. See `Engine.between_steps`."""
-        done: Future[Result] = Future()
-
-        def carry_out() -> None:
-            done.set_result(self.engine.between_steps(do))
-
-        self._thread.submit(Order(carry_out, done.set_exception))
-        return done.result()
+        waits; the event loop must not. See `Engine.use_cache`."""
+        return self._ordered(partial(self.engine.use_cache, do)).result()
 
     async def _between_steps(self, do: Callable[[], Result]) -> Result:
-        """What the engine's thread gives back, or raises."""
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        """What the engine's thread gives back, or raises. Where it breaks off nobody starts over:
+        `do` changes nothing, or sees to that itself."""
+        return await asyncio.wrap_future(self._ordered(do))
 
-        def settle(tell: Callable[[], None]) -> None:
-            call_in(done.get_loop(), lambda: None if done.done() else tell())
-
-        def carry_out() -> None:
-            settle(partial(done.set_result, do()))
-
-        self._thread.submit(
-            Order(carry_out, lambda error: settle(partial(done.set_exception, error)))
-        )
-        return await done
+    def _ordered(self, do: Callable[[], Result]) -> Future[Result]:
+        """What will come of it once the engine's thread has done it between two steps."""
+        done: Future[Result] = Future()
+        done.set_running_or_notify_cancel()  # it is done even if nobody waits for it
+        self._thread.submit(Order(lambda: done.set_result(do()), done.set_exception))
+        return done
 
     async def generate(
         self,

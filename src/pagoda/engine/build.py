@@ -274,7 +274,7 @@ def _namespace(
     if not options.kv_tiers and options.kv_tier_key_file is None:
         return None
     if not options.enable_prefix_caching:
-        logger.warning("nothing is kept on tiers: prefix caching is off")
+        logger.warning("no block leaves the engine, to a tier or a file: prefix caching is off")
         return None
     codecs = running.storage.namespace
     args = (model.spec, model.held, options.activation_dtype, spec, codecs, running.numerics())

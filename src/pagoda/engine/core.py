@@ -194,7 +194,7 @@ class Engine:
         """While nothing runs: one piece of what could wait. False: nothing is left."""
         if not self.transfers.has_stores:
             return False
-        self.transfers.hand_out(is_idle=False)
+        self.transfers.hand_out(is_idle=True)
         return True
 
     def close(self) -> None:
@@ -233,8 +233,8 @@ class Engine:
             self.transfers.abandon_loads()
             self.scheduler.cache.forget()
 
-    def between_steps(self, do: Callable[[], Result]) -> Result:
-        """What `do` returns, which may change the cache.
+    def use_cache(self, do: Callable[[], Result]) -> Result:
+        """What `do` returns, which may change the cache. To be called between two steps.
 
         Raises `EngineError` where it breaks off: what is wrong with it nobody knows, so that
         everybody starts over.

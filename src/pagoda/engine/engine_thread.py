@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +35,7 @@ class Order:
 
     do: Callable[[], None]
     refuse: Callable[[PagodaError], None]
-    """Called in the same thread with the error, if `do` fails."""
+    """Called with the error if `do` fails, in the same thread, or is not done at all."""
 
 
 class EngineThread:
@@ -75,15 +76,32 @@ class EngineThread:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """End every request that is left and wait for the thread to finish."""
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End every request that is left and wait for the thread to finish, `timeout_s` at most.
+
+        False if it has not: a step hangs, and whoever waits has been told nevertheless.
+        """
         if self._thread.is_alive():
             self._inbox.put(Order(self._note_stop, _tell_nobody))
-            self.join()
+            self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._give_up()
+            return False
+        return True
 
     def join(self) -> None:
         """Wait for the thread to finish, which it does by itself once the device is lost."""
         self._thread.join()
+
+    def _give_up(self) -> None:
+        """Tell everybody what the thread cannot tell. It ends if it ever goes on."""
+        self._is_stopping = True
+        with self._closing:
+            self._is_closed = True
+        with suppress(queue.Empty):
+            while True:
+                self._inbox.get_nowait().refuse(ShutDownError())
+        self._streams.tell_all(ShutDownError())
 
     def submit(self, order: Order) -> None:
         """Have something done between two steps.

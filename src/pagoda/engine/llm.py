@@ -94,13 +94,7 @@ class LLM:
         Raises `InvalidRequestError` before any prompt is begun if one of them is refused, or later,
         for the whole batch, if a grammar turns out too complex to follow.
         """
-        asked = RequestOptions(
-            priority=priority,
-            cache_salt=cache_salt,
-            kv_retention=kv_retention,
-            cache_hint=cache_hint_of(cache_hint),
-            session_id=session_id,
-        )
+        asked = _asked(priority, cache_salt, kv_retention, cache_hint, session_id)
         return self._answer(prompts_of(prompts), sampling_params, asked, use_tqdm)
 
     def chat(
@@ -120,13 +114,7 @@ class LLM:
 
         `tools`, in OpenAI's form, are described to the model; its calls stay text.
         """
-        asked = RequestOptions(
-            priority=priority,
-            cache_salt=cache_salt,
-            kv_retention=kv_retention,
-            cache_hint=cache_hint_of(cache_hint),
-            session_id=session_id,
-        )
+        asked = _asked(priority, cache_salt, kv_retention, cache_hint, session_id)
         prompts = [self._chat_prompt(each, tools) for each in conversations_of(messages)]
         return self._answer(prompts, sampling_params, asked, use_tqdm)
 
@@ -145,13 +133,7 @@ class LLM:
 
         Raises `InvalidRequestError` at once, not at the first output.
         """
-        asked = RequestOptions(
-            priority=priority,
-            cache_salt=cache_salt,
-            kv_retention=kv_retention,
-            cache_hint=cache_hint_of(cache_hint),
-            session_id=session_id,
-        )
+        asked = _asked(priority, cache_salt, kv_retention, cache_hint, session_id)
         return self._grow(prompt_of(prompt), sampling_params, asked)
 
     def stream_chat(
@@ -164,22 +146,17 @@ class LLM:
         kv_retention: str | None = None,
         cache_hint: str | None = None,
         session_id: str | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> Iterator[RequestOutput]:
-        """The answer to a conversation as it grows."""
-        asked = RequestOptions(
-            priority=priority,
-            cache_salt=cache_salt,
-            kv_retention=kv_retention,
-            cache_hint=cache_hint_of(cache_hint),
-            session_id=session_id,
-        )
-        return self._grow(self._chat_prompt(messages), sampling_params, asked)
+        """The answer to a conversation as it grows; `tools` are those of `chat`."""
+        asked = _asked(priority, cache_salt, kv_retention, cache_hint, session_id)
+        return self._grow(self._chat_prompt(messages, tools), sampling_params, asked)
 
     @property
     def sessions(self) -> SessionDesk:
         """Saves and restores, exports and imports what was computed with a `session_id`; the tenant
         is ""."""
-        return SessionDesk(self.engine.sessions, self._between_steps)
+        return SessionDesk(self.engine.sessions, self._use_cache)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: text to token ids and back."""
@@ -200,9 +177,9 @@ class LLM:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _between_steps(self, do: Callable[[], Result]) -> Result:
+    def _use_cache(self, do: Callable[[], Result]) -> Result:
         done: list[Result] = []
-        self._steps.between(lambda: done.append(self.engine.between_steps(do)))
+        self._steps.between(lambda: done.append(self.engine.use_cache(do)))
         return done[0]
 
     def _answer(
@@ -260,7 +237,7 @@ class LLM:
         return self.engine.intake.request(str(next(self._ids)), prompt, params, options)
 
     def _chat_prompt(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     ) -> list[int]:
         return self.engine.intake.tokenizer.chat(in_plain_text(messages), tools)
 
@@ -276,6 +253,22 @@ def show_log() -> None:
 def _advance(progress: tqdm, done_bytes: int, total_bytes: int) -> None:
     progress.total = total_bytes
     progress.update(done_bytes - progress.n)
+
+
+def _asked(
+    priority: int,
+    cache_salt: str,
+    kv_retention: str | None,
+    cache_hint: str | None,
+    session_id: str | None,
+) -> RequestOptions:
+    return RequestOptions(
+        priority=priority,
+        cache_salt=cache_salt,
+        kv_retention=kv_retention,
+        cache_hint=cache_hint_of(cache_hint),
+        session_id=session_id,
+    )
 
 
 def _text_of(prompt: str | Sequence[int]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 from pagoda.cache import EVICTION_POLICIES, AttentionWindow
 from pagoda.cache.evictions import DEFAULT_POLICY
@@ -16,6 +16,7 @@ from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
+from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.kinds import is_shared, parse_tier
 from pagoda.tiers.tier import Tier
 from pagoda.tiers.tier_option import TierOption
@@ -97,7 +98,7 @@ class EngineOptions:
     """Where the draws of requests without a seed of their own start."""
     threads: int | None = None
     """Threads that compute; None: one for each core that this process may use."""
-    kv_tier: str | Tier | Sequence[str | Tier] | None = None
+    kv_tier: str | Tier | Sequence[str | Tier] | None = field(default=None, repr=False)
     """Where blocks are kept beside the pool, the nearest first: like disk:PATH,size=20GiB,
     redis://host:6379/0, s3://bucket/prefix, or a `Tier` of one's own."""
     kv_tier_key_file: str | None = None
@@ -140,13 +141,24 @@ class EngineOptions:
     @property
     def kv_tiers(self) -> tuple[TierOption | Tier, ...]:
         """The tiers, read; what `kv_offloading_size` asks for comes first."""
-        given = [self.kv_tier] if isinstance(self.kv_tier, str) else self.kv_tier or ()
-        several = given if isinstance(given, Sequence) else [given]
-        tiers = [parse_tier(each) if isinstance(each, str) else each for each in several]
+        given = self._given_tiers
+        tiers = [parse_tier(each) if isinstance(each, str) else each for each in given]
         if self.kv_offloading_size is not None:
             size_bytes = round(self.kv_offloading_size * 2**30)
             tiers.insert(0, parse_tier(f"host:size={size_bytes}"))
         return tuple(tiers)
+
+    @property
+    def _given_tiers(self) -> Sequence[str | Tier]:
+        given = [self.kv_tier] if isinstance(self.kv_tier, str) else self.kv_tier or ()
+        return given if isinstance(given, Sequence) else [given]
+
+    def as_told(self) -> dict[str, object]:
+        """By name, for people and programs to see: without the passwords of tiers."""
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.kv_tier is not None:
+            told["kv_tier"] = [without_credentials(str(each)) for each in self._given_tiers]
+        return told
 
     @property
     def retention(self) -> AttentionWindow:

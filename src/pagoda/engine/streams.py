@@ -22,8 +22,8 @@ _TURN_S = 0.002
 class Streams:
     """Hands what the engine's thread makes to the event loops of its callers.
 
-    One thread, the engine's, calls it. With `gives_turns` it waits, after outputs, until the
-    callers have run, or for a moment at most.
+    One thread, the engine's, calls it, but for `tell_all`. With `gives_turns` it waits, after
+    outputs, until the callers have run, or for a moment at most.
     """
 
     def __init__(self, *, gives_turns: bool) -> None:
@@ -75,6 +75,11 @@ class Streams:
             if stream is not None:
                 call_in(stream.loop, partial(stream.put, error))
                 del self._open[request_id]
+
+    def tell_all(self, error: PagodaError) -> None:
+        """Tell every caller this error; for any thread, while the engine's own cannot."""
+        for stream in tuple(self._open.values()):
+            call_in(stream.loop, partial(stream.put, error))
 
 
 def call_in(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> bool:

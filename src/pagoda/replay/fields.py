@@ -58,6 +58,14 @@ def text(row: Row, name: str) -> str:
     return value
 
 
+def switch(row: Row, name: str) -> bool:
+    """True or False."""
+    value = row.get(name)
+    if not isinstance(value, bool):
+        raise InvalidRequestError(name, value, "must be true or false")
+    return value
+
+
 def ids(row: Row, name: str, most: int) -> array[int]:
     """Whole numbers of 64 bits, at most so many."""
     value = row.get(name)

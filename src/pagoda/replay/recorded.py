@@ -50,6 +50,8 @@ class RecordedSetting:
     tenant_quotas: tuple[RecordedQuota, ...] = ()
     streams_step_aside: bool = False
     """For a tenant that has been served less: True on a CPU."""
+    has_tiers: bool = False
+    """Blocks came from tiers too, which no replay knows of: its steps are others."""
 
     def named(self, name: Callable[[str], str]) -> RecordedSetting:
         """With what tenants are called in the trace."""

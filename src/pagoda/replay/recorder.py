@@ -105,9 +105,13 @@ class Recorder:
                 self.num_dropped += 1
 
     def close(self) -> None:
-        """Write what has ended, and end."""
-        self._queue.put(None)
-        self._thread.join(_LAST_WORDS_S)
+        """Write what has ended, and end; some seconds at most, as a disk may hang."""
+        try:
+            self._queue.put(None, timeout=_LAST_WORDS_S)
+        except Full:
+            logger.error("the end of the trace is not written: the disk hangs")
+        else:
+            self._thread.join(_LAST_WORDS_S)
         if self.num_dropped:
             logger.warning("%d requests are not in the trace: slow disk", self.num_dropped)
 

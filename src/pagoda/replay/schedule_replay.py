@@ -122,6 +122,7 @@ class ScheduleReplay:
                 break
             if is_idle and due is not None:
                 self.clock.wait_until(due.arrival_s)
+                self._num_turns = max(self._num_turns, due.arrival_step or 0)  # of an older file
             while due is not None and (is_idle or self._is_due(due)):
                 self._arrive(due)
                 is_idle = False

@@ -109,7 +109,7 @@ def _of_file(path: Path) -> dict[str, object] | None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidOptionError("step_cost", str(path), f"cannot be read: {reason}") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return given if isinstance(given, dict) else None
 

@@ -28,6 +28,9 @@ from pagoda.replay.trace import TracedRequest
 PREFIX = "synthetic:"
 UNIT_SIZE = 16
 MOST_REQUESTS = 10**9
+_MOST_TOKENS = 10**6
+"""Of a family's lengths."""
+_LENGTHS = frozenset({"system", "document", "message", "answer"})
 _LONGEST = 32_768
 """Tokens of a prompt; a conversation that is longer ends."""
 _MOST_OF_MEAN = 8
@@ -65,8 +68,9 @@ class Family:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not 0 <= value <= MOST_REQUESTS:
-                raise InvalidOptionError(name, value, f"must be from 0 to {MOST_REQUESTS:,}")
+            most = _MOST_TOKENS if name in _LENGTHS else MOST_REQUESTS
+            if not 0 <= value <= most:
+                raise InvalidOptionError(name, value, f"must be from 0 to {most:,}")
         for name in ("requests", "rate", "message", "answer", "turns"):
             if getattr(self, name) <= 0:
                 raise InvalidOptionError(name, getattr(self, name), "must be above 0")
@@ -74,6 +78,10 @@ class Family:
             raise InvalidOptionError("long_share", self.long_share, "must be at most 1")
         if self.chosen > self.documents:
             raise InvalidOptionError("chosen", self.chosen, f"at most {self.documents} documents")
+        most_chosen = _MOST_TOKENS // max(1, self.document)
+        if self.chosen > most_chosen:
+            limit = f"at most {most_chosen:,} of so long documents"
+            raise InvalidOptionError("chosen", self.chosen, limit)
 
 
 FAMILIES = MappingProxyType(

@@ -59,8 +59,7 @@ class Service:
         self._leave(before)
 
     def _begin(self, tenant: str, clock: float) -> None:
-        least = self._reached - self._burst / self.weight_of(tenant)
-        self._clocks[tenant] = max(clock, least)
+        self._clocks[tenant] = max(clock, self._least_of(tenant))
         self._places[tenant] = self._num_came
         self._num_came += 1
         self._total_weight = sum(map(self.weight_of, self._clocks))
@@ -73,8 +72,13 @@ class Service:
             self._left_at, self._reached = {}, 0.0
             return
         self.settle()
-        least = self._reached - self._burst
-        self._left_at = {name: clock for name, clock in self._left_at.items() if clock > least}
+        self._left_at = {
+            name: clock for name, clock in self._left_at.items() if clock > self._least_of(name)
+        }
+
+    def _least_of(self, tenant: str) -> float:
+        """Where a tenant begins that has had nothing."""
+        return self._reached - self._burst / self.weight_of(tenant)
 
     def settle(self) -> None:
         """Take note of what whoever was served least has reached: once a step."""

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pagoda.errors import InvalidRequestError
+from pagoda.server.error_codes import SERVER_FULL, SHUTTING_DOWN, TENANT_FULL
 from pagoda.server.errors import ShuttingDownError
-from pagoda.server.shares import SERVER_FULL, TENANT_FULL, Holding, Shares
+from pagoda.server.shares import Holding, Shares
 
-REJECTIONS = ("server_shutting_down", TENANT_FULL, SERVER_FULL)
+REJECTIONS = (SHUTTING_DOWN, TENANT_FULL, SERVER_FULL)
 """Codes of those who are not let in."""
 
 

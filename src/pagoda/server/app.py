@@ -47,7 +47,7 @@ from pagoda.server.unserved import not_found
 from pagoda.server.usage_ledger import UsageLedger
 from pagoda.server.usage_routes import usage_routes
 from pagoda.server.value_limit import ValueLimit
-from pagoda.server.watchdog import Watchdog
+from pagoda.server.watchdog import LAST_STEP_S, Watchdog
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -77,7 +77,7 @@ def create_app(
                 _beside(ledger.run()),
             ):
                 yield
-            await engine.shutdown()
+            await engine.shutdown(LAST_STEP_S)
         finally:
             ledger.save()
 

@@ -44,7 +44,8 @@ GATED = frozenset(
 _STORED_RESPONSES = "/v1/responses/"
 """Begins routes that tell responses which were kept, and may be large, or forget them."""
 STREAMED = frozenset({"/sessions/import"})
-"""Routes that read their bodies themselves, part by part, as far as they want them."""
+"""Routes that read their bodies themselves, part by part, as far as they want them: they have
+bounds of their own, compressed or not."""
 FREE = frozenset({"/health", "/ping"})
 """Routes that need no key."""
 _OPERATORS = frozenset({"/cache/curve", "/metrics", "/reset_prefix_cache", "/server_info"})

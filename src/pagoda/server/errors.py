@@ -32,6 +32,7 @@ from pagoda.errors import (
 )
 from pagoda.server.body_problems import invalid_body
 from pagoda.server.error_body import ErrorBody
+from pagoda.server.error_codes import SHUTTING_DOWN, TIMED_OUT
 from pagoda.server.recent_lookups import UnknownRequestError
 from pagoda.server.responses import ErrorDetail, ErrorResponse, refusals
 
@@ -117,7 +118,7 @@ class ShuttingDownError(RejectedError):
     """Only what runs already is answered (HTTP 503)."""
 
     def __init__(self) -> None:
-        super().__init__(503, "server_shutting_down", "the server is shutting down")
+        super().__init__(503, SHUTTING_DOWN, "the server is shutting down")
 
 
 REFUSALS = refusals(ErrorResponse, 400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
@@ -170,7 +171,7 @@ def detail_of(error: Exception) -> ErrorDetail:
     if isinstance(error, RejectedError):
         return rejected(error)
     if isinstance(error, RequestTimeoutError):
-        return ErrorDetail(message=str(error), type="server_error", code="request_timeout")
+        return ErrorDetail(message=str(error), type="server_error", code=TIMED_OUT)
     if isinstance(error, ShutDownError):
         return rejected(ShuttingDownError())
     logger.error("A request failed", exc_info=error)

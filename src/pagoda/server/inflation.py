@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pagoda.server.door import STREAMED
 from pagoda.server.errors import RejectedError, rejection
 from pagoda.server.turns import Turns
 
@@ -26,7 +28,7 @@ class Inflation:
     """Hands bodies on as they were before a client compressed them, at most `max_bytes` of them.
 
     A small body that would inflate to a large one takes `max_bytes` of memory and is told 413. It
-    is inflated in `turns`.
+    is inflated in `turns`. Routes that read their bodies part by part have a bound of their own.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, turns: Turns) -> None:
@@ -46,7 +48,8 @@ class Inflation:
                 for name, value in scope["headers"]
                 if name not in (b"content-encoding", b"content-length")
             ]
-            body = _InflatedBody(receive, self._max_bytes, self._turns)
+            max_bytes = math.inf if scope["path"] in STREAMED else self._max_bytes
+            body = _InflatedBody(receive, max_bytes, self._turns)
             await self._app(scope, body.receive, send)
         else:
             limit = f"Content-Encoding must be one of {', '.join(ENCODINGS)}"
@@ -58,7 +61,7 @@ class Inflation:
 class _InflatedBody:
     """One body, read in parts."""
 
-    def __init__(self, receive: Receive, max_bytes: int, turns: Turns) -> None:
+    def __init__(self, receive: Receive, max_bytes: float, turns: Turns) -> None:
         self._receive = receive
         self._max_bytes = max_bytes
         self._turns = turns

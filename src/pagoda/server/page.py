@@ -33,15 +33,15 @@ _POLICY = "; ".join(
 
 
 class PageFile:
-    """One file of the page, held in memory."""
+    """One file of a page, held in memory."""
 
-    def __init__(self, path: Path) -> None:
-        self._content = path.read_bytes()
+    def __init__(self, content: bytes, media_type: str, policy: str = _POLICY) -> None:
+        self._content = content
         self._headers = {
             "Cache-Control": "private, no-cache",
-            "Content-Security-Policy": _POLICY,
-            "Content-Type": f"{_MEDIA_TYPES[path.suffix]}; charset=utf-8",
-            "ETag": f'"{hashlib.sha256(self._content).hexdigest()[:32]}"',
+            "Content-Security-Policy": policy,
+            "Content-Type": f"{media_type}; charset=utf-8",
+            "ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
         }
@@ -60,7 +60,11 @@ class PageFile:
 
 def page_files(folder: Path) -> dict[str, PageFile]:
     """The files of a page, by name."""
-    return {path.name: PageFile(path) for path in folder.iterdir() if path.suffix in _MEDIA_TYPES}
+    return {
+        path.name: PageFile(path.read_bytes(), _MEDIA_TYPES[path.suffix])
+        for path in folder.iterdir()
+        if path.suffix in _MEDIA_TYPES
+    }
 
 
 def page_routes(folder: Path = FOLDER, at: str = "/", files_at: str = "/page") -> APIRouter:

@@ -58,4 +58,5 @@ def setting_of(engine: AsyncEngine, options: EngineOptions) -> RecordedSetting:
             for tenant, quota in zip(given, map(scheduler.cache.quota_of, given), strict=True)
         ),
         streams_step_aside=scheduler.streams_step_aside,
+        has_tiers=bool(options.kv_tiers),
     )

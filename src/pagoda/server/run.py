@@ -20,6 +20,7 @@ from pagoda.server.fair_loop import MOST_AT_ONCE, FairLoop
 from pagoda.server.listener import start_listening
 from pagoda.server.options import ServerOptions
 from pagoda.server.service_manager import ServiceManager
+from pagoda.server.watchdog import LAST_STEP_S, end_process
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -31,22 +32,27 @@ _KEEP_ALIVE_S = 75
 _LAST_WORDS_S = 5
 """For connections to close once no request runs."""
 _LOST = "the engine has stopped, so the server ends"
+_HANGS = f"the engine's step has not ended within {LAST_STEP_S:g} s: the server ends without it"
 
 
 def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
     """Answer requests on `listener` until SIGINT or SIGTERM. To be called from the main thread.
 
     Then running requests may finish, within `options.shutdown_timeout`, while new ones are told
-    503; what is left is told so and ended, by a second signal at once.
+    503; what is left is told so and ended, by a second signal at once. A third one ends the
+    process, with status 1.
 
     Raises `EngineError` once the engine's thread has ended of itself: nothing can be answered any
-    more, and whoever watches the process is to start it again.
+    more, and whoever watches the process is to start it again. Also where the server has ended and
+    a step of the engine, which hangs, has not.
     """
     server = _Server(config_of(app, options), app.state, options.shutdown_timeout)
     with asyncio.Runner(loop_factory=FairLoop) as runner:
         runner.run(server.serve(sockets=[listener]))
     if server.has_lost_engine:
         raise EngineError(_LOST)
+    if server.engine.step_age_s:
+        raise EngineError(_HANGS)
 
 
 def config_of(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
@@ -72,7 +78,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: State, timeout_s: float) -> None:
         super().__init__(config)
         self._admission: Admission = state.admission
-        self._engine: AsyncEngine = state.engine
+        self.engine: AsyncEngine = state.engine
         self.has_lost_engine = False
         self._manager = ServiceManager()
         self._timeout_s = timeout_s
@@ -93,7 +99,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether the server is to end."""
-        if not self._engine.is_alive and not self._num_signals:
+        if not self.engine.is_alive and not self._num_signals:
             logger.critical("%s", _LOST)
             self._admission.close()
             self.has_lost_engine = True
@@ -105,10 +111,12 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by a signal, between any two instructions of the main thread.
 
-        The first one lets running requests finish, the second ends them, a third waits for nothing.
+        The first one lets running requests finish, the second ends them, a third the process.
         """
         self._num_signals += 1
-        if self._loop is None or self._num_signals > 2:
+        if self._num_signals > 2:
+            end_process()
+        elif self._loop is None:
             self.should_exit = self.force_exit = True
         elif self._num_signals == 2:
             self._loop.call_soon_threadsafe(self._hurried.set)
@@ -128,7 +136,7 @@ class _Server(uvicorn.Server):
             await self._finished_or_hurried()
             if left := self._admission.num_admitted:
                 logger.warning("%d requests did not finish and are ended", left)
-                await self._engine.shutdown()  # tells each of them
+                await self.engine.shutdown(LAST_STEP_S)  # tells each of them
         self.should_exit = True
 
     async def _finished_or_hurried(self) -> None:

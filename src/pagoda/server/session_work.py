@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 
-from pagoda.engine.streams import call_in
+from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.server.admission import Admission
 from pagoda.server.shares import Shares
 from pagoda.tiers.workers import WorkerThreads
@@ -41,19 +41,19 @@ class SessionWork:
             yield
 
     async def do(self, do: Callable[[], Result]) -> Result:
-        """What `do` returns, or raises, in a thread. It ends there even if nobody waits for it."""
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        """What `do` returns, or raises, in a thread. It ends there even if nobody waits for it.
 
-        def settle(tell: Callable[[], None]) -> None:
-            call_in(done.get_loop(), lambda: None if done.done() else tell())
+        Raises `SessionFailedError` where there is no thread.
+        """
+        done: Future[Result] = Future()
+        done.set_running_or_notify_cancel()
 
         def carry_out() -> None:
             try:
-                result = do()
+                done.set_result(do())
             except BaseException as error:  # a library's panic may be no `Exception`
-                settle(partial(done.set_exception, error))
-            else:
-                settle(partial(done.set_result, result))
+                done.set_exception(error)
 
-        self._workers.submit(carry_out)
-        return await done
+        if not self._workers.submit(carry_out):
+            raise SessionFailedError("no thread can be started for it")
+        return await asyncio.wrap_future(done)

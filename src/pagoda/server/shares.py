@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from types import TracebackType
 
+from pagoda.server.error_codes import SERVER_FULL, TENANT_FULL
 from pagoda.server.errors import RejectedError
-
-TENANT_FULL, SERVER_FULL = "rate_limit_exceeded", "server_overloaded"
-"""Codes of those for whom nothing is left: of their own share, and of all there is."""
 
 
 class Shares:

@@ -112,7 +112,7 @@ def dev_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
             "max_num_seqs": engine.max_num_seqs,
             "weights": None if engine.held is None else engine.held.as_json(),
             "cache": None if engine.stored is None else engine.stored.as_json(),
-            "engine_options": None if given is None else dataclasses.asdict(given),
+            "engine_options": None if given is None else given.as_told(),
             "server": dataclasses.asdict(options),
             "engine": engine.stats().figures(),
         }

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pagoda")
 
 _INTERVAL_S = 1.0
+LAST_STEP_S = 5.0
+"""The running step has so long to end once the server does."""
 
 
 def end_process() -> None:
     """End at once, with status 1: a thread that hangs cannot be waited for."""
-    logging.shutdown()
-    os._exit(1)
+    try:
+        logging.shutdown()
+    finally:
+        os._exit(1)
 
 
 class Watchdog:

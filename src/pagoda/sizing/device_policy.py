@@ -162,7 +162,7 @@ class GPUPolicy:
 
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
         """The same dtype, and codes; codecs are calibrated on CPUs alone."""
-        return (dtype, *UNCALIBRATED_FORMATS)
+        return (dtype, *UNCALIBRATED_FORMATS, INT8_LATENTS)
 
     @property
     def obstacle(self) -> str | None:

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pagoda.errors import UnsupportedModelError
 from pagoda.kernels.gpu.expert_tiles import first_of_many, most_tiles
-from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, ExpertsSpec
+from pagoda.kernels.gpu.parts import PREFILL_PARTS
+from pagoda.models.decoder import DecoderLayer, ExpertsSpec
 from pagoda.sizing.alignment import aligned
+from pagoda.sizing.gpu_attention import AttentionShape, attention_shape
 from pagoda.sizing.step_limits import StepLimits
 
 FLOAT32_BYTES = 4
@@ -81,56 +81,28 @@ class ExpertsShape(NamedTuple):
 class LayerShape(NamedTuple):
     """What decides how large a layer's activations are."""
 
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    attention: AttentionShape
     intermediate_size: int
     """Of what every row goes through; 0: there are experts, and none that is shared"""
-    sees_sinks: bool = False
-    """Beside a window: its queries are there twice."""
     experts: ExpertsShape | None = None
 
     @property
-    def group_size(self) -> int:
-        """Query heads of a KV head."""
-        return self.num_heads // self.num_kv_heads
-
-    @property
-    def qkv_width(self) -> int:
-        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-
-    @property
-    def query_width(self) -> int:
-        return self.num_heads * self.head_dim
-
-    @property
-    def halves(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Widths of what is alive together: in attention, and in the plain feed-forward part."""
-        inner, num_like_queries = self.intermediate_size, 3 if self.sees_sinks else 2
-        return (self.qkv_width, *[self.query_width] * num_like_queries), (2 * inner, inner)
-
-
-def require_grouped(layer: DecoderLayer) -> AttentionSpec:
-    """Its attention, which GPUs have kernels for.
-
-    Raises `UnsupportedModelError` for latent attention.
-    """
-    if isinstance(layer.attention, AttentionSpec):
-        return layer.attention
-    limit = "latent attention runs on a CPU: --device cpu"
-    raise UnsupportedModelError("kv_lora_rank", layer.attention.rank, limit)
+    def halves(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+        """Shapes, of each token, of what is alive together: in attention, and in the plain
+        feed-forward part."""
+        inner = self.intermediate_size
+        return self.attention.arrays, ((2 * inner,), (inner,))
 
 
 def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
-    """What of a layer decides how large its activations are; raises as `require_grouped` does."""
-    attention, mlp = require_grouped(layer), layer.mlp
-    heads = (attention.num_heads, attention.num_kv_heads, attention.head_dim)
+    """What of a layer decides how large its activations are; raises as `attention_shape` does."""
+    attention, mlp = attention_shape(layer.attention, sees_sinks=sees_sinks), layer.mlp
     if not isinstance(mlp, ExpertsSpec):
-        return LayerShape(*heads, mlp.intermediate_size, sees_sinks)
+        return LayerShape(attention, mlp.intermediate_size)
     inner = 0 if mlp.shared is None else mlp.shared.intermediate_size
     num_logits = mlp.num_experts + mlp.shared_gate
     experts = ExpertsShape(mlp.num_experts, mlp.num_used, mlp.intermediate_size, num_logits)
-    return LayerShape(*heads, inner, sees_sinks, experts)
+    return LayerShape(attention, inner, experts)
 
 
 class ModelShape(NamedTuple):
@@ -170,7 +142,7 @@ class WorkspaceSize:
     def arena_bytes(self) -> int:
         """What is alive together in one half of a layer, in the largest half of any layer."""
         layers, shape = self.shape.layers, self.shape
-        halves = [sum(map(self._rows_bytes, half)) for layer in layers for half in layer.halves]
+        halves = [sum(map(self._array_bytes, half)) for layer in layers for half in layer.halves]
         arrays = [
             layer.experts.arrays(self.step.num_tokens, shape.hidden_size)
             for layer in layers
@@ -179,10 +151,13 @@ class WorkspaceSize:
         return max(*halves, *(each.num_bytes(shape.dtype_bytes) for each in arrays))
 
     @property
-    def num_parts(self) -> int:
-        """Partial sums of attention, of decode or of prefill."""
-        most_heads = max(layer.num_heads for layer in self.shape.layers)
-        return max(decode_parts(self.step.num_sequences, most_heads), PREFILL_PARTS)
+    def num_parts(self) -> dict[int, int]:
+        """Partial sums of attention, of decode or of prefill, by how many numbers one has."""
+        found: dict[int, int] = {}
+        for attention in (layer.attention for layer in self.shape.layers):
+            dim, parts = attention.summed_dim, attention.decode_parts(self.step.num_sequences)
+            found[dim] = max(found.get(dim, PREFILL_PARTS), parts)
+        return found
 
     @property
     def logits_bytes(self) -> int:
@@ -195,10 +170,10 @@ class WorkspaceSize:
         # The residual stream in float32, what products read, and what they add.
         rows = step.num_tokens * shape.hidden_size * (FLOAT32_BYTES + 2 * shape.dtype_bytes)
         last = step.num_logit_rows * shape.hidden_size * shape.dtype_bytes
-        head_dims = {layer.head_dim for layer in shape.layers}
-        # A part is a sum for each number of a head, and a mass.
-        partial = sum(self.num_parts * (dim + 1) * FLOAT32_BYTES for dim in head_dims)
+        # A part is a sum for each number, and a mass.
+        partial = sum(count * (dim + 1) * FLOAT32_BYTES for dim, count in self.num_parts.items())
         return self.arena_bytes + rows + last + self.logits_bytes + partial
 
-    def _rows_bytes(self, width: int) -> int:
-        return aligned(width * self.step.num_tokens * self.shape.dtype_bytes)
+    def _array_bytes(self, shape: tuple[int, ...]) -> int:
+        """Of one array, where tokens have that shape."""
+        return aligned(math.prod(shape) * self.step.num_tokens * self.shape.dtype_bytes)

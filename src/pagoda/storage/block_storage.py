@@ -10,7 +10,8 @@ A place is that of one layer, or of one layer of each group: a block belongs to 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,10 +20,23 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import CacheSpec
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.errors import InvalidOptionError
 from pagoda.kernels.gpu.pinned import HostCopy, to_device
 
 BlockBytes = NDArray[np.uint8] | bytes | bytearray | memoryview
+
+
+class BlockCopies(Protocol):
+    """Of blocks, on their way to the host."""
+
+    @property
+    def is_done(self) -> bool:
+        """`wait` would not."""
+        ...
+
+    def wait(self) -> Iterable[NDArray[Any]]:
+        """Of each block [bytes of a block] uint8."""
+        ...
 
 
 class BlockStorage(ABC):
@@ -68,10 +82,10 @@ class BlockStorage(ABC):
     def _copy(self, pairs: NDArray[np.int64]) -> None:
         """`copy_blocks` for pairs: [2, one or more], the sources before the targets."""
 
-    def begin_export(self, block_ids: Sequence[int]) -> HostCopy:
+    def begin_export(self, block_ids: Sequence[int]) -> BlockCopies:
         """Copies of blocks' contents over all layers on their way to the host.
 
-        `wait` gives [num_blocks, spec.block_bytes] uint8, as the blocks are when what was launched
+        `wait` gives of each [spec.block_bytes] uint8, as the blocks are when what was launched
         before this is done. On a GPU nobody waits before that.
         """
         ids = to_device(np.asarray(block_ids, np.int64), self._contents[0].device)
@@ -79,7 +93,7 @@ class BlockStorage(ABC):
 
     def export_block(self, block_id: int) -> NDArray[np.uint8]:
         """A copy of a block's content over all layers, `spec.block_bytes` bytes."""
-        copy: NDArray[np.uint8] = self.begin_export([block_id]).wait()[0]
+        [copy] = self.begin_export([block_id]).wait()
         return copy
 
     def import_blocks(self, block_ids: Sequence[int], data: Sequence[BlockBytes]) -> None:
@@ -97,6 +111,10 @@ class BlockStorage(ABC):
             if len(each) != self.spec.block_bytes:
                 limit = f"a block of this cache takes {self.spec.block_bytes} bytes"
                 raise InvalidOptionError("data", f"{len(each)} bytes", limit)
+        self._import(block_ids, contents)
+
+    def _import(self, block_ids: Sequence[int], contents: Sequence[NDArray[np.uint8]]) -> None:
+        """`import_blocks` of one or more, [spec.block_bytes] each."""
         device = self._contents[0].device
         ids = to_device(np.asarray(block_ids, np.int64), device)
         parts = to_device(np.stack(contents), device)
@@ -114,22 +132,6 @@ def size_of(spec: CacheSpec, num_blocks: int) -> int:
     if num_blocks < 1:
         raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
     return num_blocks * spec.block_bytes
-
-
-def attention_layers(
-    spec: CacheSpec, formats: Collection[str], *, takes_own: bool = False
-) -> tuple[AttentionLayerSpec, ...]:
-    """The layers of a cache of keys and values, each as `require_format` takes it.
-
-    Raises as that, and UnsupportedModelError for latents.
-    """
-    layers = []
-    for each in spec.layers:
-        if each.vectors is None:
-            raise UnsupportedModelError("attention", each.kind, "not covered on this device")
-        require_format(each.vectors, formats, takes_own=takes_own)
-        layers.append(each.vectors)
-    return tuple(layers)
 
 
 def require_format(

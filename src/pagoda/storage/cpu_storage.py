@@ -43,7 +43,12 @@ from pagoda.kernels.page_layout import (
     latent_layout,
     plain_layout,
 )
-from pagoda.storage.block_storage import BlockStorage, require_format, size_of
+from pagoda.storage.block_storage import (
+    BlockCopies,
+    BlockStorage,
+    require_format,
+    size_of,
+)
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
@@ -154,10 +159,40 @@ class CPUStorage(BlockStorage):
                         return
                     yield
 
-    def _copy(self, pairs: NDArray[np.int64]) -> None:
-        sources, targets = torch.from_numpy(pairs)
+    # NumPy moves a row at a time, where PyTorch moves a byte at a time: a fortieth of the time.
+
+    def begin_export(self, block_ids: Sequence[int]) -> BlockCopies:
+        """See `BlockStorage`. Each block has memory of its own: pieces of one size leave no holes
+        behind when they are let go one by one."""
+        places = [content.numpy() for content in self._contents]
+        return _Copied([np.concatenate([place[each] for place in places]) for each in block_ids])
+
+    def _import(self, block_ids: Sequence[int], contents: Sequence[NDArray[np.uint8]]) -> None:
+        start = 0
         for content in self._contents:
-            content[targets] = content[sources]
+            place = content.numpy()
+            stop = start + place.shape[1]
+            for block_id, each in zip(block_ids, contents, strict=True):
+                place[block_id] = each[start:stop]
+            start = stop
+
+    def _copy(self, pairs: NDArray[np.int64]) -> None:
+        sources, targets = pairs
+        for content in self._contents:
+            place = content.numpy()
+            place[targets] = place[sources]
+
+
+class _Copied:
+    """See `BlockCopies`; there from the beginning."""
+
+    is_done = True
+
+    def __init__(self, blocks: Sequence[NDArray[np.uint8]]) -> None:
+        self._blocks = blocks
+
+    def wait(self) -> Sequence[NDArray[np.uint8]]:
+        return self._blocks
 
 
 def _map_memory(size_bytes: int) -> mmap.mmap:

@@ -5,7 +5,9 @@ One allocation; the layers' places lie one after the other, and a layer's blocks
 of one head is one piece of memory, whose rows are what a matrix product takes. Where another group
 has larger ones in the same place, there is a gap from block to block. What a codec makes
 of them lies likewise, byte by byte: a head's keys `[block_size, bytes of a key]`, and so its
-values, with their scales behind (`kernels.page_layout`).
+values, with their scales behind (`kernels.page_layout`). A layer of latents has blocks of
+`[block_size, rank + rope size]`: a token's latent, and its shared key behind it; codes of them lie
+as `kernels.gpu.latent_form` says.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
-from pagoda.cache.spec import CacheSpec
-from pagoda.codecs import CODECS, Codec, codec_of
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.spec import CacheSpec, WindowedLayer
+from pagoda.codecs import CODECS, LATENT_CODECS, Codec, codec_of
+from pagoda.errors import InvalidOptionError
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.pinned import to_device
+from pagoda.kernels.latent_code import LatentCode
 from pagoda.kernels.page_layout import coded_layout
-from pagoda.storage.block_storage import BlockStorage, attention_layers, size_of
+from pagoda.storage.block_storage import BlockStorage, require_format, size_of
 
 GPU_DTYPES = {
     "float32": torch.float32,
@@ -53,7 +58,10 @@ class GPULayer:
     """None: plain numbers."""
     blocks: torch.Tensor
     """[num_blocks, 2, num_kv_heads, block_size, head_size]: 0 are keys, 1 values; a block's numbers
-    lie together. Or [num_blocks, bytes] of codes, those of its place in a block"""
+    lie together. Or [num_blocks, bytes] of codes, those of its place in a block. Of latents
+    [num_blocks, block_size, head_size], or likewise bytes"""
+    latent: LatentCode | None = None
+    """How latents are coded; None: they are plain, or there are none."""
 
 
 class GPUStorage(BlockStorage):
@@ -66,12 +74,13 @@ class GPUStorage(BlockStorage):
 
     def __init__(self, spec: CacheSpec, num_blocks: int, device: torch.device) -> None:
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = attention_layers(spec, (*GPU_DTYPES, *CODECS), takes_own=True)
+        for layer in spec.layers:
+            _require_held(layer)
         memory = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
         super().__init__(spec, num_blocks, memory)
         self.layers = tuple(
             _view_layer(layer, spec.block_size, content)
-            for layer, content in zip(layer_specs, self._content_of_layers(), strict=True)
+            for layer, content in zip(spec.layers, self._content_of_layers(), strict=True)
         )
         block_bytes = [content.shape[1] for content in self._contents]
         word = next(each for each in _WORDS if not any(b % each.itemsize for b in block_bytes))
@@ -91,7 +100,24 @@ class GPUStorage(BlockStorage):
             copy_blocks(self._words, staging, places, sources, targets)
 
 
-def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> GPULayer:
+def _require_held(layer: WindowedLayer) -> None:
+    """Raises InvalidOptionError for what a device does not hold so."""
+    if layer.vectors is not None:
+        require_format(layer.vectors, (*GPU_DTYPES, *CODECS), takes_own=True)
+    elif layer.dtype not in (*GPU_DTYPES, *LATENT_CODECS):
+        held = ", ".join((*GPU_DTYPES, *LATENT_CODECS))
+        limit = f"a cache of latents holds one of {held}"
+        raise InvalidOptionError("dtype", layer.dtype, limit)
+
+
+def _view_layer(layer: WindowedLayer, block_size: int, content: torch.Tensor) -> GPULayer:
+    if isinstance(layer, LatentLayerSpec):
+        return _view_latents(layer, block_size, content)
+    assert layer.vectors is not None
+    return _view_vectors(layer.vectors, block_size, content)
+
+
+def _view_vectors(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> GPULayer:
     heads, size, codec = spec.num_kv_heads, spec.head_size, codec_of(spec.dtype)
     if codec is None:
         numbers = content.view(GPU_DTYPES[spec.dtype])
@@ -101,3 +127,13 @@ def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor
     layout = coded_layout(heads, block_size, codec.key.code(size), codec.value.code(size))
     assert layout.block_bytes == spec.block_bytes(block_size) <= content.shape[1]
     return GPULayer(heads, size, block_size, codec, content)
+
+
+def _view_latents(spec: LatentLayerSpec, block_size: int, content: torch.Tensor) -> GPULayer:
+    width, codec = spec.rank + spec.rope_size, LATENT_CODECS.get(spec.dtype)
+    if codec is not None:
+        code = codec.code(spec.rank, spec.rope_size)
+        return GPULayer(1, width, block_size, None, content, code)
+    own = content.view(GPU_DTYPES[spec.dtype])[:, : width * block_size]
+    blocks = own.unflatten(1, (block_size, width))
+    return GPULayer(1, width, block_size, None, blocks)

@@ -72,17 +72,17 @@ class Auditor:
             for name, frame in zip(names, tier.load(names, self.timeout_s), strict=True):
                 on_frame()
                 # a frame may be gone since it was listed
-                if frame is not None and not self._is_good(name, frame, audit):
+                if frame is not None and not self._is_good(tier, name, frame, audit):
                     bad.append(name)
             if bad and self.quarantines:
                 tier.quarantine(bad, self.timeout_s)
                 audit.num_quarantined += len(bad)
         return audit
 
-    def _is_good(self, name: str, frame: FrameBytes, audit: Audit) -> bool:
+    def _is_good(self, tier: Tier, name: str, frame: FrameBytes, audit: Audit) -> bool:
         """Adds what it finds to `audit`."""
         try:
-            is_opened = self._opens(name, frame)
+            is_opened = self._opens(name, frame, is_shared=tier.is_shared)
         except FrameError as error:
             audit.bad[error.reason] += 1
             is_good = False
@@ -95,14 +95,17 @@ class Auditor:
         audit.num_bytes += len(frame)
         return is_good
 
-    def _opens(self, name: str, frame: FrameBytes) -> bool:
+    def _opens(self, name: str, frame: FrameBytes, *, is_shared: bool) -> bool:
         """False: it is good as far as can be seen, and sealed. Raises `FrameError`."""
         if is_label(name):
             if read_label(name, bytes(frame)) is None:
                 raise FrameError(Rejection.CHECKSUM)
             return True
         header = inspect(name, frame)
-        seals = (Checksum(),) if header.seal == Checksum.number else self.seals
+        is_plain = header.seal == Checksum.number
+        if is_plain and is_shared:  # no server takes it from there
+            raise FrameError(Rejection.TENANT)
+        seals = (Checksum(),) if is_plain else self.seals
         for seal in seals:
             try:
                 check_body(frame, seal, self.max_payload_bytes)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from pagoda.tiers.tier import FrameBytes
 
-_LEVEL = -1
+_LEVEL = 1
+"""Levels below it leave literals uncoded, and of these there is little else."""
 _LARGEST_ITEM = 8
 
 

@@ -66,6 +66,8 @@ class DiskFolder:
         Raises `TierError` for a folder that is another program's or in use.
         """
         with self._errors("cannot be opened"):
+            if self._root.exists() and not self._root.is_dir():
+                self._refuse_foreign("is a file")
             if not self._beside:
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = set(os.listdir(self._root))

@@ -5,6 +5,9 @@
     load       0.1 s       0.1 s       1.8 s          60 are loaded, and the rest is computed
     compute    0.4 s       0.2 s       0.2 s
 
+Before that it says what asking a tier may take. Where loading would not pay even if all of a prefix
+were there, the answer is good for telling people alone, and may take next to nothing.
+
 Pure arithmetic. What is not known is not loaded: a tier can only help.
 """
 
@@ -13,6 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+_SHARE_IN_HOPE = 1 / 2
+"""Of what computing takes, that an answer may take: a load waits for a round trip as well."""
+_SHARE_IN_VAIN = 1 / 20
 
 
 class Offer(Protocol):
@@ -66,3 +73,16 @@ def leading_worth_loading(offers: Sequence[Offer], row_s: float | None) -> Decis
         if compute_s - load_s > best.compute_s - best.load_s:
             best = Decision(num_rows, number, load_s, compute_s)
     return best
+
+
+def may_pay(load_s: float | None, round_trip_s: float | None, compute_s: float) -> bool:
+    """Asking for a prefix and loading it may be quicker than computing it, if all of it is there.
+
+    load_s: what loading all of it takes; None: nothing is known of it. round_trip_s: of the answer.
+    """
+    return load_s is None or (round_trip_s or 0.0) + load_s < compute_s
+
+
+def longest_answer_s(compute_s: float, *, pays: bool) -> float:
+    """What an answer may take of a tier from which loading may pay or does not."""
+    return compute_s * (_SHARE_IN_HOPE if pays else _SHARE_IN_VAIN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
 
@@ -15,16 +15,9 @@ class HostTier(Tier):
     kind = "host"
     is_shared = False
 
-    def __init__(
-        self, capacity_bytes: int, *, allocate: Callable[[int], FrameBytes] | None = None
-    ) -> None:
-        """`allocate`: gives so many bytes to write a frame into, such as pinned memory. They are
-        given back by letting go of them: a frame that is forgotten while somebody still reads it
-        stays until he is done. Without it, frames are plain bytes.
-        """
+    def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
-        self._allocate = allocate
-        self._frames: OrderedDict[str, FrameBytes] = OrderedDict()
+        self._frames: OrderedDict[str, bytes] = OrderedDict()
         """The least recently used first."""
         self._num_bytes = 0
         self._lock = threading.Lock()
@@ -66,21 +59,18 @@ class HostTier(Tier):
             while self._num_bytes + num_bytes > self._capacity_bytes:
                 self._forget(next(iter(self._frames)))
 
-    def _keep(self, name: str, frame: FrameBytes) -> None:
+    def _keep(self, name: str, frame: bytes) -> None:
         with self._lock:
             self._frames[name] = frame
             self._num_bytes += len(frame)
 
-    def _copied(self, frame: FrameBytes) -> FrameBytes:
+    @staticmethod
+    def _copied(frame: FrameBytes) -> bytes:
         """Memory of its own, which nobody writes to any more."""
         try:
-            if self._allocate is None:
-                return bytes(frame)
-            kept = memoryview(self._allocate(len(frame)))
+            return bytes(frame)
         except MemoryError:
             raise TierError(TierFault.FULL, "host: there is no memory left") from None
-        kept[:] = frame
-        return kept.toreadonly()
 
     def remove(self, names: Sequence[str], timeout_s: float) -> None:
         with self._lock:

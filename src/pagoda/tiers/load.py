@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from pagoda.tiers.segment import Row
 from pagoda.tiers.shelf import Payloads, Shelf
+from pagoda.tiers.tier import TierFault
 from pagoda.tiers.workers import Workers
 
 BATCH_BYTES = 32 * 2**20
@@ -58,7 +59,10 @@ class Part:
             if self._is_fetching or self._is_over or waiting > _WAITING_BYTES:
                 return
             self._is_fetching = True
-        self._workers.submit(self._fetch)
+        if not self._workers.submit(self._fetch):
+            with self._lock:
+                self.ending, self._is_over = str(TierFault.ERROR), True
+            self._tell()
 
     def take(self, most: int) -> list[Payloads]:
         """What has come, in order."""

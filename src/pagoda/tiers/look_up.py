@@ -20,6 +20,7 @@ class LookUp:
         rows: Sequence[Row],
         row_bytes: int,
         tell: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`shelves`: those to be asked, by their numbers."""
         self._shelves = list(reversed(shelves))
@@ -27,7 +28,8 @@ class LookUp:
         self._rows = rows
         self._row_bytes = row_bytes
         self._tell = tell
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         self._is_abandoned = False
         self.segments: tuple[Segment, ...] = ()
         """What has been found so far."""
@@ -44,13 +46,14 @@ class LookUp:
     def _ask_next(self) -> None:
         num_found = sum(each.num_rows for each in self.segments)
         if not self._shelves or num_found == len(self._rows) or self._is_abandoned:
-            self.seconds = time.monotonic() - self._began
+            self.seconds = self._clock() - self._began
             self.is_done = True
             self._tell()
             return
         number, shelf, workers = self._shelves.pop()
         rows = self._rows[num_found:]
-        workers.submit(lambda: self._ask(number, shelf, rows))
+        if not workers.submit(lambda: self._ask(number, shelf, rows)):
+            self._ask_next()
 
     def _ask(self, number: int, shelf: Shelf, rows: Sequence[Row]) -> None:
         num_rows = 0 if self._is_abandoned else shelf.find(self._tenant, rows)

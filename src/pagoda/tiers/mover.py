@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pagoda.tiers.gate import longest_answer_s, may_pay
 from pagoda.tiers.load import Load, Part
 from pagoda.tiers.look_up import LookUp
 from pagoda.tiers.names import BlockName
@@ -31,6 +32,18 @@ _WAITING_BYTES = 256 * 2**20
 """Of blocks that wait to be stored, on each shelf."""
 
 NewWorkers = Callable[[str, int], Workers]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who is asked for a prefix."""
+
+    shelves: tuple[int, ...]
+    """By their numbers."""
+    round_trip_s: float | None
+    """What the answers of all take, one after the other; None: nobody knows of some."""
+    may_pay: bool
+    """Loading all from one of them would be quicker than computing, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +68,14 @@ class TierMover:
         waiting_bytes: int = _WAITING_BYTES,
         new_workers: NewWorkers = WorkerThreads,
         probes: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`row_bytes`: of a block of all groups. `waiting_bytes`: of blocks that may wait to be
         stored on each shelf. `new_workers`: makes those that do what takes long, by their name and
-        number. `probes`: shelves are tried at once, and now and then."""
+        number. `probes`: shelves are tried at once, and now and then. `clock`: seconds that
+        answers are timed by."""
         self.row_bytes = row_bytes
+        self._clock = clock
         self._arrived = threading.Event()
         self._places = [
             _place(shelf, new_workers, Room(waiting_bytes), probes) for shelf in shelves
@@ -75,28 +91,30 @@ class TierMover:
         """What metrics call a shelf."""
         return self._places[number].shelf.name
 
-    def would_ask(self, timeout_s: float) -> bool:
-        """Some shelf is up whose answer alone takes no longer; see `look_up`."""
-        return any(self._would_ask(number, timeout_s) for number in range(len(self._places)))
+    def whom_to_ask(self, num_rows: int, compute_s: float | None) -> Asked:
+        """The shelves that are up and whose answer is worth waiting for, of a prefix of so many
+        rows that takes so long to compute; None: nobody knows, and all are asked."""
+        asked, hopeful, round_trips = list[int](), False, list[float | None]()
+        for number, place in enumerate(self._places):
+            round_trip_s = place.shelf.rates.round_trip_s
+            pays, longest_s = True, self.timeout_s
+            if compute_s is not None:
+                load_s = place.shelf.rates.seconds(num_rows * self.row_bytes)
+                pays = may_pay(load_s, round_trip_s, compute_s)
+                longest_s = longest_answer_s(compute_s, pays=pays)
+            if (round_trip_s or 0.0) <= longest_s and self._is_open(number):
+                asked.append(number)
+                round_trips.append(round_trip_s)
+                hopeful |= pays
+        known = [seconds for seconds in round_trips if seconds is not None]
+        total_s = sum(known) if len(known) == len(asked) else None
+        return Asked(tuple(asked), total_s, hopeful)
 
-    def round_trip_s(self, timeout_s: float) -> float | None:
-        """What the answers of all shelves that would be asked take, one after the other; None:
-        nobody knows of some."""
-        numbers = range(len(self._places))
-        asked = [number for number in numbers if self._would_ask(number, timeout_s)]
-        found = [self._places[number].shelf.rates.round_trip_s for number in asked]
-        known = [seconds for seconds in found if seconds is not None]
-        return sum(known) if len(known) == len(found) else None
-
-    def look_up(self, tenant: str, rows: Sequence[Row], timeout_s: float) -> LookUp:
-        """Where leading rows of a prefix are. Shelves are not asked that are down, or whose answer
-        alone takes longer than `timeout_s`."""
-        asked = [
-            (number, place.shelf, place.readers)
-            for number, place in enumerate(self._places)
-            if self._would_ask(number, timeout_s)
-        ]
-        return LookUp(asked, tenant, rows, self.row_bytes, self._arrived.set)
+    def look_up(self, tenant: str, rows: Sequence[Row], asked: Asked) -> LookUp:
+        """Where leading rows of a prefix are."""
+        places = [(number, self._places[number]) for number in asked.shelves]
+        shelves = [(number, place.shelf, place.readers) for number, place in places]
+        return LookUp(shelves, tenant, rows, self.row_bytes, self._arrived.set, self._clock)
 
     def load(self, tenant: str, rows: Sequence[Row], segments: Sequence[Segment]) -> Load:
         """Fetch the rows that `segments` stand for, which are the first of `rows`."""
@@ -112,6 +130,10 @@ class TierMover:
         """Some shelf would store this block, has it not, as far as is known, and is not being given
         it. `reused`: it was found a second time."""
         return any(place.stores.wants(name, reused=reused) for place in self._places)
+
+    def has(self, name: BlockName) -> bool:
+        """Every shelf is known to have this block."""
+        return all(name in place.shelf.known for place in self._places)
 
     def store(self, tenant: str, name: BlockName, payload: FrameBytes, *, reused: bool) -> bool:
         """Give a block to all shelves that want it; `payload` is read later. False: some shelf
@@ -165,10 +187,6 @@ class TierMover:
             place.readers.close()
             place.writer.close()
             place.shelf.close()
-
-    def _would_ask(self, number: int, timeout_s: float) -> bool:
-        round_trip_s = self._places[number].shelf.rates.round_trip_s
-        return (round_trip_s or 0.0) <= timeout_s and self._is_open(number)
 
     def _is_open(self, number: int) -> bool:
         """A shelf is asked: its breaker is closed, and not all of its threads hang."""

@@ -2,14 +2,15 @@
 
 Two engines read each other's frames where all facts are the same, and only then. A namespace is
 known by the digest of its facts; a label, which tells them, may lie beside the frames, so that
-people and answers can say in which fact two of them differ.
+people and answers can say in which fact two of them differ. What people call the model is told
+with them and is no fact: the same weights are the same in a folder of another name.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 
@@ -27,16 +28,18 @@ class Namespace:
     facts: Mapping[str, Fact]
     """By their names: the weights' digest, the dtype, the codec, the kernels …"""
 
+    model_name: str = field(default="", compare=False)
+    """What its first engine calls the model, for people."""
+
     @cached_property
     def label(self) -> bytes:
-        """The facts as canonical JSON; its SHA-256 is the namespace's digest."""
-        told = json.dumps(dict(self.facts), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return told.encode("ascii")
+        """Facts and name as canonical JSON."""
+        return _canonical({"facts": dict(self.facts), "model": self.model_name})
 
     @cached_property
     def digest(self) -> bytes:
         """What frames are marked with."""
-        return sha256(self.label).digest()
+        return sha256(_canonical(dict(self.facts))).digest()
 
     @property
     def short(self) -> str:
@@ -71,11 +74,22 @@ def label_name_of(short: str) -> str:
 
 def read_label(name: str, label: bytes) -> Namespace | None:
     """The namespace whose label lies under that name; None where it is not what it should be."""
-    if len(label) > MAX_LABEL_BYTES or short_form(sha256(label).digest()) != namespace_of(name):
+    found = parse_label(label)
+    return found if found is not None and found.short == namespace_of(name) else None
+
+
+def parse_label(label: bytes) -> Namespace | None:
+    """What a label tells; None where it is none."""
+    if len(label) > MAX_LABEL_BYTES:
         return None
     try:
-        facts = json.loads(label)
-    except (ValueError, RecursionError):
+        told = json.loads(label)
+        found = Namespace(dict(told["facts"]), str(told["model"]))
+        return found if found.label == label else None
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    found = Namespace(facts) if isinstance(facts, dict) else None
-    return found if found is not None and found.label == label else None
+
+
+def _canonical(told: Mapping[str, object]) -> bytes:
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii")

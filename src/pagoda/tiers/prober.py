@@ -26,6 +26,7 @@ class Prober:
         self._shelf = shelf
         self._clock = clock
         self._is_closed = threading.Event()
+        self._probed_at = -float("inf")
 
     def start(self) -> None:
         """Begin, with a first probe at once."""
@@ -38,14 +39,22 @@ class Prober:
 
     def _run(self) -> None:
         for _ in range(NUM_FAILURES):  # one that is down is known to be before anybody asks it
-            if self._shelf.probe() or self._is_closed.is_set():
+            if self._probe() or self._is_closed.is_set():
                 break
         while not self._is_closed.wait(_TICK_S):
             if self._is_due():
-                self._shelf.probe()
+                self._probe()
+            else:
+                self._shelf.look()
+
+    def _probe(self) -> bool:
+        self._probed_at = self._clock()
+        return self._shelf.probe()
 
     def _is_due(self) -> bool:
-        for breaker in (self._shelf.reading, self._shelf.writing):
-            if not breaker.is_closed and breaker.allows():
-                return True
-        return self._clock() - self._shelf.used_at > _UNUSED_S
+        """Of a shelf that failed, when its breakers say so, however long ago it was used."""
+        opened = [each for each in (self._shelf.reading, self._shelf.writing) if not each.is_closed]
+        if opened:
+            return any(each.allows() for each in opened)
+        last = max(self._shelf.used_at, self._probed_at)
+        return self._clock() - last > _UNUSED_S

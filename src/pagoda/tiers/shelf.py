@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pagoda.tiers.breaker import Breaker
 from pagoda.tiers.frame import FrameError
 from pagoda.tiers.frame_formats import FrameFormats
+from pagoda.tiers.known_blocks import KnownBlocks
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.rates import Rates
 from pagoda.tiers.segment import Row
@@ -33,10 +32,10 @@ Payloads = tuple[FrameBytes, ...]
 """Of a row: those of all groups."""
 
 MISSING = "missing"
-_KNOWN = 2**17
-"""Blocks that are remembered to be there."""
 _SAMPLED = 16
 """Rows of a long prefix that a shared tier is asked for at once."""
+_USAGE_EVERY_S = 2.0
+"""A tier whose frames come and go is asked what it holds."""
 _PROBE_TENANT = ""
 _GRACE = 3.0
 """How many times its timeout a call may take until its tier is said to hang."""
@@ -68,6 +67,8 @@ class Shelf:
         self.timeout_s = timeout_s
         self.stores_all = stores_all
         self.rates = Rates()
+        self.known = KnownBlocks()
+        """Some of the blocks that are there."""
         self.reading = Breaker(clock)
         self.writing = Breaker(clock)
         self.used_at = -float("inf")
@@ -77,19 +78,21 @@ class Shelf:
         self._clock = clock
         self._tally = Tally()
         self._usage: TierUsage | None = None
-        self._known: OrderedDict[BlockName, None] = OrderedDict()
+        self._usage_at = -float("inf")
+        """When it was asked for last."""
+        self._holds_others = False
+        """What it holds has changed since."""
         self._seen: str | None = None
         """The name of some frame that was there a while ago, as its tier calls it."""
         self._left: tuple[str, bytes] | None = None
         """Name and bytes of a probe's frame that the tier would not remove."""
-        self._lock = threading.Lock()
 
     # ---- what returns at once ----------------------------------------------------------------
 
     def wants(self, name: BlockName, *, reused: bool) -> bool:
         """It would store this block, and is not known to have it. One that cannot be read is not
         given any either."""
-        return self.takes_stores and (self.stores_all or reused) and name not in self._known
+        return self.takes_stores and (self.stores_all or reused) and name not in self.known
 
     @property
     def takes_stores(self) -> bool:
@@ -136,7 +139,7 @@ class Shelf:
             if num_held:
                 found = asked[num_held - 1] + 1
         self._tally.add(rows_asked=len(rows), rows_found=found)
-        self._forget(name for row in rows[found:] for name in row)
+        self.known.drop(name for row in rows[found:] for name in row)
         return found
 
     def holds(self, tenant: str, names: Sequence[BlockName]) -> list[bool] | None:
@@ -166,7 +169,7 @@ class Shelf:
             own = [form.name(name) for name in names]
             for name, frame in zip(names, self.tier.load(own, self.timeout_s), strict=True):
                 if frame is None:
-                    self._forget([name])
+                    self.known.drop([name])
                     self._tally.reject(MISSING)
                     return MISSING
                 row.append(form.decode(name, frame))
@@ -188,7 +191,7 @@ class Shelf:
                 self.rates.note_load(size, self.used_at - began)
                 self._tally.add(frames_loaded=num_frames, bytes_loaded=size)
         self._succeed(self.reading)
-        self._remember(names[:num_frames])
+        self.known.add(names[:num_frames])
         self._seen = own[0]
         return None
 
@@ -211,14 +214,16 @@ class Shelf:
             return
         if frames:
             self._seen = frames[-1][0]
+            self._holds_others = True
             self._succeed(self.writing)
         size = sum(len(frame) for _, frame in frames)
         self._tally.add(frames_stored=len(frames), bytes_stored=size)
-        self._remember([name for name, _ in blocks])
+        self.known.add([name for name, _ in blocks])
 
     def remove(self, tenant: str, names: Sequence[BlockName]) -> None:
         """Forget what lies under names that are to stand for something else."""
-        self._forget(names)
+        self.known.drop(names)
+        self._holds_others = True
         self._try(self.writing, lambda: self.tier.remove(self._own(tenant, names), self.timeout_s))
 
     def probe(self) -> bool:
@@ -244,9 +249,14 @@ class Shelf:
         if not self._try(self.reading, lambda: self._time_load(own, frame)):
             return False
         self._take_back(own, frame, is_left)
-        with suppress(Exception):
-            self._usage = self.tier.usage()
+        self._ask_usage()
         return True
+
+    def look(self) -> None:
+        """See what the tier holds, where that has changed, every now and then."""
+        is_due = self._clock() - self._usage_at > _USAGE_EVERY_S
+        if self._holds_others and is_due and self.reading.is_closed:
+            self._ask_usage()
 
     def close(self) -> None:
         """Give the tier up."""
@@ -256,6 +266,11 @@ class Shelf:
             logger.exception("the tier %s could not be closed", self.told)
 
     # ---- inside ------------------------------------------------------------------------------
+
+    def _ask_usage(self) -> None:
+        self._usage_at, self._holds_others = self._clock(), False
+        with suppress(Exception):
+            self._usage = self.tier.usage()
 
     def _own(self, tenant: str, names: Sequence[BlockName]) -> list[str]:
         """As its tier calls them. Raises whatever the tenant's form does."""
@@ -334,22 +349,9 @@ class Shelf:
         self._succeed(breaker)
         return True
 
-    def _remember(self, names: Iterable[BlockName]) -> None:
-        with self._lock:
-            for name in names:
-                self._known[name] = None
-                self._known.move_to_end(name)
-            for _ in range(len(self._known) - _KNOWN):
-                self._known.popitem(last=False)
-
-    def _forget(self, names: Iterable[BlockName]) -> None:
-        with self._lock:
-            for name in names:
-                self._known.pop(name, None)
-
     def _discard(self, tenant: str, name: BlockName) -> None:
         """What is under a name is no frame of that block."""
-        self._forget([name])
+        self.known.drop([name])
         with suppress(Exception):
             self.tier.quarantine([self._formats.of(tenant).name(name)], self.timeout_s)
 

@@ -93,8 +93,7 @@ class StoreQueue:
             self._waiting.append(_Waiting(tenant, name, payload))
             if self._is_storing:
                 return True
-            self._is_storing = True
-        self._workers.submit(self._store)
+            self._is_storing = self._workers.submit(self._store)  # if not, the next one tries again
         return True
 
     def _is_stuck(self) -> bool:
@@ -124,7 +123,5 @@ class StoreQueue:
     def _end(self, batch: list[_Waiting]) -> None:
         with self._lock:
             self._given.difference_update(each.name for each in batch)
-            self._is_storing = bool(self._waiting)
-        if self._is_storing:
-            self._workers.submit(self._store)
+            self._is_storing = bool(self._waiting) and self._workers.submit(self._store)
         self.room.give_back(sum(len(each.payload) for each in batch))

@@ -20,7 +20,7 @@ from enum import StrEnum
 from pagoda.byte_size import parse_byte_size
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.credentials import without_credentials
-from pagoda.tiers.duration import parse_duration
+from pagoda.tiers.duration import parse_duration, parse_timeout
 from pagoda.tiers.tier import Tier
 
 FIELD = "kv_tier"
@@ -129,7 +129,7 @@ def _store(option: TierOption, value: str) -> TierOption:
 
 
 def _timeout(option: TierOption, value: str) -> TierOption:
-    return replace(option, timeout_s=parse_duration(f"{FIELD} timeout", value))
+    return replace(option, timeout_s=parse_timeout(f"{FIELD} timeout", value))
 
 
 def _compression(option: TierOption, value: str) -> TierOption:

@@ -17,8 +17,9 @@ Task = Callable[[], None]
 class Workers(Protocol):
     """Does tasks, several at once. Any thread may ask."""
 
-    def submit(self, task: Task) -> None:
-        """Have it done; returns at once. No effect once they are closed."""
+    def submit(self, task: Task) -> bool:
+        """Have it done; returns at once. False: it will not be, since they are closed or there is
+        no thread."""
         ...
 
     def num_overdue(self, limit_s: float) -> int:
@@ -36,7 +37,8 @@ class Workers(Protocol):
 
 
 class WorkerThreads:
-    """See `Workers`. The threads are daemons and start with the first task."""
+    """See `Workers`. The threads are daemons and start with the first tasks. Where the machine
+    gives no more of them, those that are there do all; each task tries to start another."""
 
     def __init__(
         self, name: str, num_threads: int, clock: Callable[[], float] = time.monotonic
@@ -51,17 +53,17 @@ class WorkerThreads:
         self._num_started = 0
         self._is_closed = False
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task) -> bool:
         with self._changed:
             if self._is_closed:
-                return
-            self._tasks.append(task)
+                return False
             if self._num_started < self.num_threads:
-                number = self._num_started
-                self._num_started += 1
-                name = f"{self._name}-{number}"
-                threading.Thread(target=self._run, args=(number,), name=name, daemon=True).start()
+                self._start_one()
+            if not self._num_started:
+                return False
+            self._tasks.append(task)
             self._changed.notify()
+            return True
 
     def num_overdue(self, limit_s: float) -> int:
         now = self._clock()
@@ -73,6 +75,16 @@ class WorkerThreads:
             self._is_closed = True
             self._tasks.clear()
             self._changed.notify_all()
+
+    def _start_one(self) -> None:
+        number = self._num_started
+        name = f"{self._name}-{number}"
+        try:
+            threading.Thread(target=self._run, args=(number,), name=name, daemon=True).start()
+        except RuntimeError as error:
+            logger.warning("%s has %d threads and gets no other: %s", self._name, number, error)
+        else:
+            self._num_started += 1
 
     def _run(self, number: int) -> None:
         while True:

@@ -100,11 +100,12 @@ def main(chip: str) -> None:
     target = TARGETS[chip]
     from attention_launches import attention_launches
     from expert_launches import expert_launches
+    from latent_launches import latent_launches
     from row_launches import row_launches
 
     recorder = Recorder()
     JITFunction.run = lambda *args, **kwargs: recorder.run(*args, **kwargs)
-    for launch in chain(attention_launches(), expert_launches(), row_launches()):
+    for launch in chain(attention_launches(), latent_launches(), expert_launches(), row_launches()):
         recorder.kernels.clear()
         launch.call()
         assert recorder.kernels, f"{launch.name} launched nothing"

@@ -130,9 +130,6 @@ class Density:
     def __len__(self) -> int:
         return len(self._held)
 
-    def __contains__(self, block_id: int) -> bool:
-        return block_id in self._held
-
     def __iter__(self) -> Iterator[int]:
         """By their last use: which goes first depends on what is learned until then."""
         return iter(self._held)

@@ -12,6 +12,7 @@ export const FORMATS = {
   turboquant_k3v4_nc: "TurboQuant, keys 3 and values 4 bits",
   turboquant_3bit_nc: "TurboQuant, 3 bits",
   fp8_ds_mla: "fp8, packed latent",
+  int8_per_group: "int8, scales for 128 numbers of a latent",
   nvfp4_ds_mla: "nvfp4, packed latent",
 };
 

@@ -35,6 +35,9 @@ export const SLIDING = "sliding window";
 export const LATENT = "latent attention";
 export const STATE = "recurrent state";
 export const EVERY_TOKEN = "full";
+/** Pagoda's: eight bits a number, a float32 scale for a group of them, the shared key in bfloat16. */
+export const LATENT_CODES = "eight bits a group";
+const LATENT_GROUP = 128;
 const EXPANDED_SIZE = 256;
 const PADDED_BYTES = 256;
 const WINDOWED = new Set([SLIDING, "chunked attention"]);
@@ -129,6 +132,7 @@ function vectors(spec, { tables, ranks, stored }) {
 
 /** One vector a token for all heads, on every rank. */
 function latentBytes(spec, { tables, stored, latentForm }) {
+  if (stored === LATENT_CODES) return spec.rank + 4 * ceilDiv(spec.rank, LATENT_GROUP) + 2 * spec.rope_size;
   const width = spec.rank + spec.rope_size;
   const packed = tables.latent_bytes[stored];
   const bits = tables.plain_bits[stored];

@@ -155,7 +155,7 @@ function shape(subject) {
     users_wanted: request.users,
     shared_prefix: request.shared_prefix,
     parameters: model.numbers[3],
-    active_parameters: model.numbers[4],
+    active_parameters: subject.active,
     weights_bytes: weights.totalBytes,
     layer_kinds: kinds,
     groups: pool.groups.map((group) => ({

@@ -1,12 +1,14 @@
 // The pool of one rank: layers in groups that share blocks, and what a number of blocks holds.
 
-import { EVERY_TOKEN, LATENT, STATE, Refusal, ceilDiv, keptOf } from "./layers.js";
+import { EVERY_TOKEN, LATENT, LATENT_CODES, STATE, Refusal, ceilDiv, keptOf } from "./layers.js";
 
 const BLOCK_SIZE = 16;
 const LATENT_BLOCK_SIZE = 64;
 const ALIGNMENT = 16;
 const MERGE_BELOW = 1.5;
 const GUARDED_LAYERS = 2;
+/** What Pagoda stores latents in beside a dtype; two names for fp8. */
+export const CODES_OF_LATENTS = new Set(["fp8_e4m3", "fp8_ds_mla", "int8_per_group"]);
 export const LONGEST = 2 ** 40;
 
 /** A run-length list, value and times in turn, written out. */
@@ -34,9 +36,10 @@ export function rankLayers(tables, model, how) {
 }
 
 /** The format of the cache; null: that of the model. */
-function formatOf(tables, model, { kvDtype, packsSparseLatents }) {
+function formatOf(tables, model, { kvDtype, packsSparseLatents, codesLatents }) {
   if (kvDtype === "auto") return null;
   const name = tables.aliases[kvDtype] ?? kvDtype;
+  if (codesLatents && CODES_OF_LATENTS.has(name) && has(model, LATENT)) return LATENT_CODES;
   if (!(name in tables.formats) && !(name in tables.latent_bytes)) {
     throw new Refusal("kv_cache_dtype", `${name} is not known`);
   }

@@ -4,11 +4,11 @@ import { LATENT } from "./layers.js";
 
 /** The least times for so many users of the subject's context. */
 export function speedFloor(subject, users) {
-  const { model, device, ranks, weights, layers, context, quantization } = subject;
+  const { model, active, device, ranks, weights, layers, context, quantization } = subject;
   const cache = layers.reduce((sum, layer) => sum + layer.readBytes(context), 0);
   const read = weights.readBytes(users);
   const rate = device.rates[quantization] ?? device.rate;
-  const [embedding, ownHead, , , active] = model.numbers;
+  const [embedding, ownHead] = model.numbers;
   const head = ownHead || embedding; // for the last token alone
   const seen = attended(layers, model, context);
   const own = seen.reduce((sum, [each, tokens]) => sum + each * tokens, 2 * active);

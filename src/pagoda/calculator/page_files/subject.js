@@ -1,12 +1,13 @@
 // What is planned: model, device, engine and flags, compared with one another.
 
-import { Refusal } from "./layers.js";
+import { LATENT, Refusal } from "./layers.js";
 import { HeldWeights, Weights, partsBeside } from "./memory.js";
 import { whole } from "./numbers.js";
-import { buildPool, has, pagodaPool, rankLayers } from "./pool.js";
+import { CODES_OF_LATENTS, buildPool, has, pagodaPool, rankLayers } from "./pool.js";
 import { keepsAll, parseRetention } from "./retention.js";
 
 const ENCODER_TOKENS = 1500;
+const FLOATS = new Set(["float32", "bfloat16", "float16"]);
 
 /** Numbers of ranks among which the model's heads can be split evenly. */
 export function allowedRanks(model, most) {
@@ -55,9 +56,12 @@ export function readSubject(tables, request) {
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
   if (odd) throw new Refusal("tensor_parallel_size", odd);
-  if (rules.pagoda) requireStored(tables, model, request.kv_cache_dtype, ["auto", dtype, ...tables.pagoda.formats[kind]], kind);
+  if (rules.pagoda) {
+    requireStored(tables, model, request.kv_cache_dtype, ["auto", dtype, ...tables.pagoda.formats[kind]], kind);
+  }
   const { weights, quantization } = weightsOf(request, model, rules, kind);
   requireKept(tables, retention, madeFor);
+  if (rules.pagoda && has(model, LATENT)) requireWhole(request, retention);
   const requestsChoose = Boolean(request.request_kv_retention);
   const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, retention, requestsChoose, madeFor, longest, length, context };
   const how = howKept(asked);
@@ -67,7 +71,8 @@ export function readSubject(tables, request) {
   const pooled = rankLayers(tables, model, cached);
   const pool = rules.pagoda ? pagodaPool(pooled, batch[0], asked) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, { ...asked, pool }, weights);
-  return { ...asked, weights, quantization, layers, pool, parts };
+  const active = row.active ?? model.numbers[4];
+  return { ...asked, active, weights, quantization, layers, pool, parts };
 }
 
 function requireNoRetention(request, retention) {
@@ -85,6 +90,13 @@ function requireKept({ pagoda: { block_size: size } }, retention, madeFor) {
   }
 }
 
+/** Latents are all kept. */
+function requireWhole(request, retention) {
+  const reason = "a model of latent attention keeps every token";
+  if (!keepsAll(retention)) throw new Refusal("kv_retention", reason);
+  if (request.request_kv_retention) throw new Refusal("request_kv_retention", reason);
+}
+
 /** Tokens of the longest request; null: it is not known. */
 export function longestWith(tables, retention, madeFor) {
   if (madeFor === null || keepsAll(retention)) return madeFor;
@@ -92,8 +104,14 @@ export function longestWith(tables, retention, madeFor) {
 }
 
 /** Pagoda stores what its kernels for the device know, and codes of heads that can be cut. */
-function requireStored(tables, { layers }, asked, known, kind) {
+function requireStored(tables, model, asked, known, kind) {
+  const { layers } = model;
   const name = tables.aliases[asked] ?? asked;
+  if (has(model, LATENT)) {
+    const plain = known.filter((each) => each === "auto" || FLOATS.has(each));
+    if (plain.includes(name) || CODES_OF_LATENTS.has(name)) return;
+    throw new Refusal("kv_cache_dtype", `of latents Pagoda has ${[...plain, ...CODES_OF_LATENTS].join(", ")} on a ${kind}`);
+  }
   if (!known.includes(name)) throw new Refusal("kv_cache_dtype", `Pagoda has ${known.join(", ")} on a ${kind}`);
   const multiple = tables.pagoda.head_multiples[name] ?? 1;
   const odd = layers.map((spec) => (spec.attention ?? spec).head_size).find((size) => size % multiple);
@@ -143,6 +161,7 @@ function howKept({ request, model, rules, device, ranks, batch, dtype, retention
     retention,
     kvDtype: request.kv_cache_dtype,
     packsSparseLatents: device.packs_sparse_latents,
+    codesLatents: rules.pagoda,
     numStates: rules.shares_states ? 2 : 1,
     encoderTokens: hasEncoder ? Math.max(batch[0], ENCODER_TOKENS) : null,
   };

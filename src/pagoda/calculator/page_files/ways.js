@@ -12,6 +12,7 @@ const PAGODA_CACHES = {
   "int4 cache": "int4",
   "int4 cache, uncalibrated": INT4_CACHE,
 };
+const LATENT_CACHES = { "int8 cache": "int8_per_group" };
 const SMALL_CHECKPOINT = "a checkpoint in 4 bits";
 const INT4_WEIGHTS = "awq"; // what such a checkpoint is planned for as: no flag makes one
 const PAGODA_WEIGHTS = ["q8_0", "q4_k"]; // what is worth a try with Pagoda on CPUs
@@ -86,7 +87,8 @@ function changes(tables, request, plan) {
   } else {
     const { kind } = tables.devices[request.gpu].pagoda;
     const formats = tables.pagoda.formats[kind];
-    for (const [name, format] of Object.entries(PAGODA_CACHES)) {
+    const caches = LATENT in plan.layer_kinds ? LATENT_CACHES : PAGODA_CACHES;
+    for (const [name, format] of Object.entries(caches)) {
       if (request.kv_cache_dtype === "auto" && formats.includes(format)) found[name] = { kv_cache_dtype: format };
     }
     const weights = plan.quantization === null && kind === "CPU" ? PAGODA_WEIGHTS : [];

@@ -81,7 +81,10 @@ class PreparedCPU:
     options: EngineOptions
 
     def load(self, files: ModelFiles, spec: DecoderSpec, on_load: OnProgress | None) -> CPUModel:
-        """In main memory."""
+        """In main memory, by as many threads as run steps later."""
+        num_threads = _num_threads(self.options)
+        numba.set_num_threads(num_threads)  # of this thread, whose kernels put weights into panels
+        torch.set_num_threads(num_threads)
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype, self.options.quantization)
         require_even_rows(spec, dtype)
         _cache_spec(spec, self.options, dtype)  # refused before weights are read
@@ -175,8 +178,8 @@ class CPUModel:
         limits = policy.default_limits.or_given(
             options.max_num_batched_tokens, options.max_num_seqs
         )
-        num_threads = options.threads or min(num_usable_cores(), _most_threads())
-        return SizedCPU(self, capacity, asked, limits, num_threads, _rounds_rows(options))
+        num_threads, rounds_rows = _num_threads(options), _rounds_rows(options)
+        return SizedCPU(self, capacity, asked, limits, num_threads, rounds_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,11 @@ def _cache_spec(spec: DecoderSpec, options: EngineOptions, dtype: str) -> CacheS
 
 def _rounds_rows(options: EngineOptions) -> bool:
     return options.activation_dtype == "int8"
+
+
+def _num_threads(options: EngineOptions) -> int:
+    """What is asked for, or a thread for each core that this process may use."""
+    return options.threads or min(num_usable_cores(), _most_threads())
 
 
 def _most_threads() -> int:

@@ -35,7 +35,7 @@ from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, format_gib, plan_capacity
 from pagoda.sizing.device_policy import GPUPolicy
 from pagoda.sizing.gpu_memory import require_free, require_share
-from pagoda.sizing.gpu_step import require_grouped
+from pagoda.sizing.gpu_step import layer_shape
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.gpu_storage import GPUStorage
 
@@ -110,7 +110,7 @@ class PreparedGPU:
         started, backend = time.perf_counter(), self.backend
         dtype = backend.policy.dtype(self.options.dtype, spec.dtype)
         for layer in spec.layers:  # refused before weights are read
-            require_grouped(layer)
+            layer_shape(layer)
         _cache_spec(backend.policy, spec, self.options, dtype)
         free = format_gib(backend.at_start.free_bytes)
         limit = (

@@ -6,16 +6,21 @@ wait for sessions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache import BlockTable, CacheManager
 from pagoda.cache.prefix import BlockKey
+from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.engine.sessions.session import Session
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
-from pagoda.engine.transfers.stores import BeginExport, Copies
+from pagoda.engine.transfers.stores import BeginExport
+from pagoda.storage.block_storage import BlockCopies
 from pagoda.tiers.shelf import Payloads
 from pagoda.tiers.tier import FrameBytes
+
+logger = logging.getLogger("pagoda")
 
 PIECE_BYTES = 16 * 2**20
 """Copied between two steps, at most, but for a single row."""
@@ -28,13 +33,17 @@ CopiedRow = Sequence[FrameBytes | None]
 class Piece:
     """Rows that are being copied out of the pool."""
 
-    copies: Copies | None
+    copies: BlockCopies | None
     """None: none of them is there."""
     block_ids: Sequence[Sequence[int | None]]
     """Of each row those of its groups; None where it is not in the pool."""
+    has_failed: bool = False
+    """The copy could not be begun."""
 
     def wait(self) -> list[CopiedRow]:
-        """The rows, once they are copied. Any thread may wait."""
+        """The rows, once they are copied. Any thread may wait. Raises `SessionFailedError`."""
+        if self.has_failed:
+            raise SessionFailedError("its blocks could not be copied")
         copied = iter(() if self.copies is None else self.copies.wait())
         return [
             [None if block_id is None else next(copied).data for block_id in row]
@@ -63,6 +72,11 @@ class SessionBlocks:
         self.piece_rows = max(1, PIECE_BYTES // row_bytes)
         """Rows that are copied between two steps, at most."""
 
+    @property
+    def are_found(self) -> bool:
+        """Prefix caching is on."""
+        return self._cache.enable_prefix_caching
+
     def table(self, session: Session) -> BlockTable:
         """One of its own, which holds nothing."""
         return self._cache.open(
@@ -75,11 +89,16 @@ class SessionBlocks:
         return len(match.block_ids) // self.num_groups
 
     def copy(self, keys: Sequence[BlockKey]) -> Piece:
-        """Begin to copy the blocks that are published under these keys."""
+        """Begin to copy the blocks that are published under these keys. A failure, as where memory
+        is short, changes nothing, so that it is told to whoever waits for the copy alone."""
         groups = range(self.num_groups)
         block_ids = [[self._cache.published(key, group) for group in groups] for key in keys]
         there = [block_id for row in block_ids for block_id in row if block_id is not None]
-        return Piece(self._begin_export(there) if there else None, block_ids)
+        try:
+            return Piece(self._begin_export(there) if there else None, block_ids)
+        except Exception:
+            logger.exception("blocks of a session could not be copied")
+            return Piece(None, block_ids, has_failed=True)
 
     def put(
         self, table: BlockTable, tokens: Sequence[int], start: int, rows: Sequence[Payloads]
@@ -90,7 +109,7 @@ class SessionBlocks:
         before them are gone, and where somebody is just computing them. `table` is for this alone,
         with `start` growing.
         """
-        if not self._cache.enable_prefix_caching:
+        if not self.are_found:
             return 0
         tokens = tokens[: (start + len(rows)) * self.block_size]
         prefix = IncomingPrefix(self._cache, self._import_blocks, table, tokens)

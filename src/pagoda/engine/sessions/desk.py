@@ -19,6 +19,7 @@ from typing import BinaryIO, Protocol, TypeVar
 from pagoda.engine.sessions.blocks import CopiedRow, SessionBlocks
 from pagoda.engine.sessions.course import Course
 from pagoda.engine.sessions.errors import (
+    NoCachingError,
     NoKeyError,
     NothingCachedError,
     NoTierError,
@@ -49,18 +50,22 @@ _ASKED = 512
 """Rows that tiers are asked for at once."""
 
 
-class BetweenSteps(Protocol):
-    """Has something done while the engine takes no step, and waits for what comes of it."""
+class UseCache(Protocol):
+    """Has something done with the cache while the engine takes no step, and waits for what comes of
+    it. Where it breaks off everybody starts over: see `Engine.use_cache`."""
 
     def __call__(self, do: Callable[[], Result], /) -> Result: ...
 
 
 class SessionDesk:
-    """Any thread may call it but the engine's own, and those that must not wait."""
+    """Any thread may call it but the engine's own, and those that must not wait.
 
-    def __init__(self, support: SessionSupport, between_steps: BetweenSteps) -> None:
+    What raises `NoTierError` or `NoKeyError` raises `NoCachingError` where prefix caching is off.
+    """
+
+    def __init__(self, support: SessionSupport, use_cache: UseCache) -> None:
         self._support = support
-        self._between_steps = between_steps
+        self._use_cache = use_cache
 
     # ---- what does not wait ------------------------------------------------------------------
 
@@ -99,12 +104,12 @@ class SessionDesk:
         tier, and what it is.
 
         Raises `NoTierError`, `UnknownSessionError`, and `SessionFailedError` where no tier takes
-        it.
+        it or its blocks cannot be copied.
         """
         shelves = self._shelves
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
         for start in course.pieces:
-            rows = self._between_steps(partial(course.copy, start)).wait()
+            rows = self._use_cache(partial(course.copy, start)).wait()
             names = course.names[start : start + len(rows)]
             num_whole = self._num_whole(tenant, names, rows, shelves)
             shelves.store(tenant, _present(names[:num_whole], rows[:num_whole]))
@@ -130,7 +135,7 @@ class SessionDesk:
         if session is None:
             raise UnknownSessionError(session_id)
         course = Course(self._blocks, session)
-        start = self._between_steps(course.num_cached)
+        start = self._use_cache(course.num_cached)
         self._bring(course, start, shelves.load(tenant, course.names[start:], course.most))
         self._support.known.put_unless_newer(session)
         return self._present(course, NOT_FOUND)
@@ -138,7 +143,8 @@ class SessionDesk:
     def export(self, tenant: str, session_id: str) -> ExportedSession:
         """A session and its leading blocks that are in the cache, as a file.
 
-        Raises `NoKeyError`, `UnknownSessionError`, and `NothingCachedError`.
+        Raises `NoKeyError`, `UnknownSessionError`, `NothingCachedError`, and `SessionFailedError`
+        where its blocks cannot be copied or the file cannot be written.
         """
         files = self._files
         course = Course(self._blocks, self._support.known.get(tenant, session_id))
@@ -206,14 +212,14 @@ class SessionDesk:
         """Publish the blocks from number `start` on, as long as there is room."""
         for rows in pieces:
             stop = start + len(rows)
-            if rows and self._between_steps(partial(course.put, start, rows)) < stop:
+            if self._use_cache(partial(course.put, start, rows)) < stop:
                 course.reason = NO_ROOM
                 return
             start = stop
 
     def _present(self, course: Course, missing: str) -> PresentSession:
         """Tell how much of a session is there. `missing`: why no more had come."""
-        num_cached = self._between_steps(course.num_cached)
+        num_cached = self._use_cache(course.num_cached)
         is_whole = num_cached == len(course.names)
         return PresentSession(
             course.session.session_id,
@@ -225,7 +231,7 @@ class SessionDesk:
     def _copied(self, course: Course) -> Iterator[Payloads]:
         """Leading rows that are in the cache."""
         for start in course.pieces:
-            for row in self._between_steps(partial(course.copy, start)).wait():
+            for row in self._use_cache(partial(course.copy, start)).wait():
                 whole = tuple(payload for payload in row if payload is not None)
                 if len(whole) < len(row):
                     return
@@ -238,15 +244,21 @@ class SessionDesk:
 
     @property
     def _shelves(self) -> SessionShelves:
+        self._require_caching()
         if self._support.shelves is None:
             raise NoTierError
         return self._support.shelves
 
     @property
     def _files(self) -> SessionFiles:
+        self._require_caching()
         if self._support.files is None:
             raise NoKeyError
         return self._support.files
+
+    def _require_caching(self) -> None:
+        if self._support.blocks is not None and not self._support.blocks.are_found:
+            raise NoCachingError
 
 
 def _present(names: Sequence[Row], rows: Sequence[CopiedRow]) -> list[tuple[BlockName, FrameBytes]]:

@@ -12,6 +12,14 @@ class UnknownSessionError(InvalidRequestError):
         super().__init__("session_id", session_id, "no such session is known")
 
 
+class NoCachingError(RefusedError):
+    """Blocks of sessions are not found."""
+
+    def __init__(self) -> None:
+        limit = "blocks are found by prefix caching alone, those of sessions too: leave it on"
+        super().__init__("enable_prefix_caching", False, limit)
+
+
 class NoTierError(RefusedError):
     """There is nowhere to save a session."""
 

@@ -21,7 +21,6 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import BinaryIO, NamedTuple
 
 from pagoda.cache.origin import Origin
@@ -29,8 +28,8 @@ from pagoda.cache.prefix import block_key
 from pagoda.engine.sessions.errors import SessionFileError
 from pagoda.engine.sessions.session import Session, most_bytes, read_session
 from pagoda.tiers.frame import FrameError, FrameFormat
-from pagoda.tiers.names import BlockName, short_form
-from pagoda.tiers.namespace import MAX_LABEL_BYTES, Fact, Namespace, label_name_of, read_label
+from pagoda.tiers.names import BlockName
+from pagoda.tiers.namespace import MAX_LABEL_BYTES, Fact, Namespace, parse_label
 from pagoda.tiers.seal import SealError, TenantSeal
 from pagoda.tiers.segment import Row
 from pagoda.tiers.shelf import Payloads
@@ -215,7 +214,7 @@ class SessionFiles:
 
     def _require_own(self, label: bytes, prefix: _Prefix) -> None:
         """Its blocks can stand for those that would be computed here."""
-        theirs = read_label(label_name_of(short_form(sha256(label).digest())), label)
+        theirs = parse_label(label)
         if theirs is None:
             raise SessionFileError("namespace", "is of another version of Pagoda")
         differing = self._namespace.differing(theirs)

@@ -25,7 +25,8 @@ _OfTenant = OrderedDict[str, Session]
 
 class Sessions:
     """Any thread may ask. A tenant that has too many loses those that it used least recently, and
-    no other tenant does."""
+    no other tenant does. Of more than `MOST_TENANTS`, whichever used its own least recently loses
+    them."""
 
     def __init__(
         self,
@@ -93,7 +94,10 @@ class Sessions:
         """False: there was none."""
         with self._lock:
             known = self._by_tenant.get(tenant, _OfTenant())
-            return known.pop(session_id, None) is not None
+            was_known = known.pop(session_id, None) is not None
+            if was_known and not known:
+                del self._by_tenant[tenant]
+            return was_known
 
     def _put(self, session: Session) -> None:
         known = self._by_tenant.setdefault(session.tenant, OrderedDict())

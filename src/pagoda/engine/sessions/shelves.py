@@ -78,9 +78,9 @@ class SessionShelves:
 
     def load(self, tenant: str, rows: Sequence[Row], most: int) -> Iterator[list[Payloads]]:
         """Leading rows in their order, up to `most` at a time, as far as they are there."""
-        start = 0
+        start, barren = 0, list[Shelf]()  # shelves that have not given the row at `start`
         while start < len(rows):
-            found = self._holder(tenant, rows[start:])
+            found = self._holder(tenant, rows[start:], barren)
             if found is None:
                 return
             shelf, num_rows = found
@@ -89,12 +89,12 @@ class SessionShelves:
                 asked = rows[first : min(first + most, stop)]
                 come: list[Payloads] = []
                 shelf.load(tenant, asked, _taken_into(come))
-                yield come
-                start += len(come)
+                if come:
+                    yield come
+                    start, barren = start + len(come), []
                 if len(come) < len(asked):
-                    break  # another shelf may have those that this one does not
-            if not come:
-                return
+                    barren.append(shelf)  # another one may have those that this one does not give
+                    break
 
     # ---- manifests ---------------------------------------------------------------------------
 
@@ -145,10 +145,13 @@ class SessionShelves:
     def _writable(self) -> list[Shelf]:
         return [shelf for shelf in self._shelves if shelf.writing.is_closed]
 
-    def _holder(self, tenant: str, rows: Sequence[Row]) -> tuple[Shelf, int] | None:
-        """The first shelf that has the first of these rows, and how many it has."""
+    def _holder(
+        self, tenant: str, rows: Sequence[Row], barren: Sequence[Shelf]
+    ) -> tuple[Shelf, int] | None:
+        """The first shelf, but for those that are barren, that has the first of these rows, and
+        how many it has."""
         for shelf in self._readable():
-            num_rows = shelf.find(tenant, rows)
+            num_rows = 0 if shelf in barren else shelf.find(tenant, rows)
             if num_rows:
                 return shelf, num_rows
         return None

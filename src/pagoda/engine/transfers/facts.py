@@ -31,7 +31,6 @@ def namespace_of(
     return Namespace(
         {
             "form": _FORM,
-            "model": "" if files is None else files.name,
             "weights": token_hex(32) if files is None else weights_digest(files),
             "decoder": _digest(decoder),
             "dtype": held.dtype,
@@ -41,7 +40,8 @@ def namespace_of(
             "block size": cache.block_size,
             "layout": _digest(replace(cache, under_way_tokens=0)),
             "numerics": numerics,
-        }
+        },
+        "" if files is None else files.name,
     )
 
 

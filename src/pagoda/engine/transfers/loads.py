@@ -20,17 +20,16 @@ from pagoda.cache.miss import Gated
 from pagoda.engine.prefill_rate import PrefillRate
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
 from pagoda.engine.transfers.load import PrefixFromTiers
+from pagoda.engine.transfers.turn import TURN_BYTES
 from pagoda.request import Request
 from pagoda.scheduling import Sequence as RunningSequence
 from pagoda.scheduling.prefix_load import NOTHING_TO_LOAD, PrefixLoad
-from pagoda.tiers.gate import leading_worth_loading
-from pagoda.tiers.mover import TierMover
+from pagoda.tiers.gate import leading_worth_loading, longest_answer_s
+from pagoda.tiers.mover import Asked, TierMover
 from pagoda.tiers.segment import Segment, behind, leading
 
 logger = logging.getLogger("pagoda")
 
-TURN_BYTES = 32 * 2**20
-"""Brought into the cache in one turn, at most, but for a single row."""
 _LEAST_DEADLINE_S = 0.02
 _LATE, _NO_ROOM, _GATED, _NOT_FOUND = "late", "no_room", "gated", "not_found"
 _WHOLE, _ABANDONED, _FAILED = "whole", "abandoned", "failed"
@@ -90,20 +89,19 @@ class TierLoads:
         if num_missing <= 0 or not is_asked:
             return NOTHING_TO_LOAD
         compute_s = self._prefill_rate.seconds(num_missing * size)
-        # An answer, and then the first block: each comes after a round trip at best.
-        patience_s = self._mover.timeout_s if compute_s is None else compute_s / 2
-        if not self._mover.would_ask(patience_s):
+        asked = self._mover.whom_to_ask(num_missing, compute_s)
+        if not asked.shelves:
             return NOTHING_TO_LOAD
         prefix = self._prefix(sequence.request, sequence.token_ids)
         if not prefix.claim():
             return NOTHING_TO_LOAD
         self.num_tokens_asked += num_missing * size
-        look_up = self._mover.look_up(prefix.tenant, prefix.rows(), patience_s)
+        look_up = self._mover.look_up(prefix.tenant, prefix.rows(), asked)
         load = PrefixFromTiers(
             prefix,
             look_up,
             self._clock(),
-            answer_s=self._answer_s(patience_s),
+            answer_s=self._answer_s(asked, compute_s),
             allowance_s=self._allowance_s(compute_s),
         )
         self._loads[load] = sequence.request
@@ -157,12 +155,13 @@ class TierLoads:
             return self._mover.timeout_s
         return min(max(compute_s, _LEAST_DEADLINE_S), self._mover.timeout_s)
 
-    def _answer_s(self, patience_s: float) -> float:
+    def _answer_s(self, asked: Asked, compute_s: float | None) -> float:
         """What a look-up may take, during which others wait for blocks that may be nowhere."""
-        round_trip_s = self._mover.round_trip_s(patience_s)
-        if round_trip_s is None:
+        if compute_s is not None and not asked.may_pay:
+            return longest_answer_s(compute_s, pays=False)
+        if asked.round_trip_s is None:
             return self._mover.timeout_s
-        return max(_LEAST_DEADLINE_S, _ROUND_TRIPS * round_trip_s)
+        return max(_LEAST_DEADLINE_S, _ROUND_TRIPS * asked.round_trip_s)
 
     def _hear(self, load: PrefixFromTiers) -> None:
         """Load what was found, if the tiers have answered."""

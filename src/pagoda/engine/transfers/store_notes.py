@@ -38,6 +38,8 @@ class StoreNotes:
         self._takes_new = takes_new
         self._groups = range(num_groups)
         self._notes: OrderedDict[tuple[bytes, int], StoreNote] = OrderedDict()
+        self._settled: set[tuple[bytes, int]] = set()
+        """Blocks of the cache that every tier has: a prompt that is hot is noted no more."""
 
     def __len__(self) -> int:
         return len(self._notes)
@@ -46,13 +48,18 @@ class StoreNotes:
         """The oldest. Raises KeyError if there is none."""
         return self._notes.popitem(last=False)[1]
 
+    def settle(self, note: StoreNote) -> None:
+        """Every tier has this block: it is noted no more while the cache has it too."""
+        self._settled.add((note.key.hash, note.group))
+
     # ---- what a cache tells ------------------------------------------------------------------
 
     def looked_up(self, lookup: Lookup) -> None:
-        tenant = lookup.table.origin.tenant
+        tenant, settled = lookup.table.origin.tenant, self._settled
         for key in lookup.table.keys[: lookup.num_found_blocks]:
             for group in self._groups:
-                self._note(StoreNote(key, group, tenant, reused=True))
+                if (key.hash, group) not in settled:
+                    self._note(StoreNote(key, group, tenant, reused=True))
 
     def stored(self, key: BlockKey, group: int, table: BlockTable) -> None:
         if self._takes_new:
@@ -66,9 +73,11 @@ class StoreNotes:
 
     def evicted(self, key: BlockKey, group: int, idle_s: float, by: Origin) -> None:
         self._notes.pop((key.hash, group), None)
+        self._settled.discard((key.hash, group))
 
     def cleared(self) -> None:
         self._notes.clear()
+        self._settled.clear()
 
     def _note(self, note: StoreNote) -> None:
         place = (note.key.hash, note.group)

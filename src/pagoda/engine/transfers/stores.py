@@ -11,36 +11,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
 
 from pagoda.cache import CacheManager
 from pagoda.engine.transfers.store_notes import StoreNote, StoreNotes
+from pagoda.engine.transfers.turn import TURN_BYTES
+from pagoda.storage.block_storage import BlockCopies
 from pagoda.tiers.mover import TierMover
 
-TURN_BYTES = 32 * 2**20
-"""Copied in one turn, at most."""
 _TURN_NOTES = 1024
 """Looked at in one turn, at most: most of a cache that is in full use is stored already."""
 _MOST_COPIES = 2
 """Under way at once."""
 
-
-class Copies(Protocol):
-    """Of blocks, on their way to the host."""
-
-    @property
-    def is_done(self) -> bool:
-        """They are there."""
-        ...
-
-    def wait(self) -> NDArray[Any]:
-        """[num_blocks, bytes of a block] uint8."""
-        ...
-
-
-BeginExport = Callable[[Sequence[int]], Copies]
+BeginExport = Callable[[Sequence[int]], BlockCopies]
 
 
 class TierStores:
@@ -60,7 +43,7 @@ class TierStores:
         self._notes = notes
         self._mover = mover
         self._block_bytes = block_bytes
-        self._copies: deque[tuple[Copies, list[StoreNote]]] = deque()
+        self._copies: deque[tuple[BlockCopies, list[StoreNote]]] = deque()
         """Those under way, and of what."""
 
     @property
@@ -74,15 +57,18 @@ class TierStores:
         has_room = self._mover.num_free_bytes >= self._block_bytes
         return bool(self._copies) or (len(self._notes) > 0 and has_room)
 
-    def hand_out(self) -> None:
+    def hand_out(self, *, waits: bool = False) -> None:
         """Give the mover what has been copied, and begin to copy blocks that some tier wants and
-        has not, as many as a turn allows."""
+        has not, as many as a turn allows. `waits`: for the copy that began first, since there is
+        nothing else to do."""
         self._give()
         if len(self._copies) < _MOST_COPIES:
             chosen = self._choose()
             if chosen:
                 self._copies.append((self._begin_export(list(chosen)), list(chosen.values())))
-                self._give()
+        if waits and self._copies:
+            self._copies[0][0].wait()
+        self._give()
 
     def finish(self) -> None:
         """Wait for the copies that are under way, and give them to the mover."""
@@ -100,6 +86,8 @@ class TierStores:
                 block_id = self._cache.published(note.key, note.group)
                 if block_id is not None:
                     chosen[block_id] = note
+            elif note.reused and self._mover.has(note.name):
+                self._notes.settle(note)
         return chosen
 
     def _give(self, *, waits: bool = False) -> None:

@@ -92,7 +92,7 @@ class TierTransfers:
             self._mover.wait(_WAIT_S)
         if self._stores.num_waiting and not self._has_failed:
             try:
-                self._stores.hand_out()
+                self._stores.hand_out(waits=is_idle)
             except Exception:  # nothing has changed but what is stored
                 logger.exception("blocks could not be copied for the tiers; no more are stored")
                 self._has_failed = True

@@ -20,10 +20,13 @@ import xxhash
 from pagoda.models.locate import ModelFiles
 
 _PIECE_BYTES = 16 * 2**20
+_FORM = 2
+"""Of digests: those that were kept in another are not taken."""
 
 
 def weights_digest(files: ModelFiles) -> str:
-    """Hex digits that stand for the content of all of a model's weight files."""
+    """Hex digits that stand for the content of all of a model's weight files, whatever these and
+    their folder are called."""
     paths = [files.path]
     if files.kind == "directory":
         paths = sorted(files.path.glob("*.safetensors"))
@@ -40,15 +43,15 @@ def weights_digest(files: ModelFiles) -> str:
 
 
 def _digest(paths: list[Path]) -> str:
-    """Of the files' names and what each holds."""
-    found = {}
+    """Of what each of the files holds, in the order of their names."""
+    found = []
     for path in paths:
         content = xxhash.xxh3_128()
         with path.open("rb") as file:
             while piece := file.read(_PIECE_BYTES):
                 content.update(piece)
-        found[path.name] = content.hexdigest()
-    return sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+        found.append(content.hexdigest())
+    return sha256(json.dumps(found).encode()).hexdigest()
 
 
 def _kept_at(paths: list[Path]) -> Path | None:
@@ -58,7 +61,7 @@ def _kept_at(paths: list[Path]) -> Path | None:
         folder = (Path(root) if root else Path.home() / ".cache") / "pagoda" / "weights"
     except RuntimeError:
         return None
-    listed = []
+    listed: list[list[str | int]] = [[_FORM]]
     for path in paths:
         told = path.stat()
         times, place = (told.st_mtime_ns, told.st_ctime_ns), (told.st_ino, told.st_dev)

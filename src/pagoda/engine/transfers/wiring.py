@@ -18,6 +18,10 @@ from pagoda.storage.block_storage import BlockStorage
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.shelf import Shelf
 
+_REMEMBERED = 2
+"""Times as many blocks as the pool has, those that are on their way there or out of it among
+them."""
+
 
 class TierWiring:
     """First what watches the cache, then, once that is there, what uses it."""
@@ -46,6 +50,8 @@ class TierWiring:
         prefill_rate: PrefillRate,
     ) -> TierTransfers:
         """`retention`: of sequences whose requests do not say theirs."""
+        for shelf in self.shelves:
+            shelf.known.bound(_REMEMBERED * storage.num_blocks)
         loads = TierLoads(
             cache,
             storage.import_blocks,

@@ -88,7 +88,7 @@ class AttentionTiler:
     def __init__(self, shape: HeadShape, group: int = 0) -> None:
         self._shape = shape
         self._group = group
-        self._split_tokens = int(split_tokens(shape.block_size))
+        self._split_tokens = split_tokens(shape.block_size)
         self._query_starts: NDArray[np.int32] = np.empty(0, np.int32)
         self._splits: Splits | None = None
         self._companies: list[Company] = []
@@ -164,7 +164,7 @@ def _tiling(
     companies: list[Company],
 ) -> AttentionTiling:  # fmt: skip
     pages = batch.groups[group]
-    split_size, tile_size = int(split_tokens(shape.block_size)), tile_tokens(shape.group_size)
+    split_size, tile_size = split_tokens(shape.block_size), tile_tokens(shape.group_size)
     starts_of_rows = batch.query_starts.astype(np.int64)
     num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
     whole = np.flatnonzero((num_rows > tile_size) | ((num_rows > 0) & (splits.count == 1)))

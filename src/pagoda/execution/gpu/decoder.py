@@ -7,34 +7,39 @@ But on ROCm: logits, those of routers too, are rounded there on their way, in me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from pagoda.execution.gpu.experts import Experts
 from pagoda.execution.gpu.group_inputs import Sight
+from pagoda.execution.gpu.grouped_attention import GroupedAttention
 from pagoda.execution.gpu.inputs import StepInputs
+from pagoda.execution.gpu.latent_attention import LatentAttention
+from pagoda.execution.gpu.layer_attention import LayerAttention, Rotation
 from pagoda.execution.gpu.layer_codes import layer_codes
 from pagoda.execution.gpu.product import product, product_in_float32
 from pagoda.execution.gpu.workspace import LayerMemory, Workspace
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.gpu.activation import apply_gate
 from pagoda.kernels.gpu.code_form import PageCodes
-from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
-from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.embed import embed
 from pagoda.kernels.gpu.head_norms import HeadNorms
+from pagoda.kernels.gpu.latent_form import LatentForm
 from pagoda.kernels.gpu.logits import adjust_logits
 from pagoda.kernels.gpu.norm import RowNorm, add_and_norm, norm_rows
-from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind
-from pagoda.kernels.gpu.rotary import rotate_and_store
-from pagoda.kernels.gpu.turn import turn_heads
-from pagoda.kernels.gpu.windows import SinkQueries, Windows
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, ExpertsSpec, QKNorm
+from pagoda.models.decoder import (
+    DecoderLayer,
+    DecoderSpec,
+    ExpertsSpec,
+    LatentAttentionSpec,
+    NormSpec,
+    QKNorm,
+)
 from pagoda.models.weights import DecoderWeights, LayerWeights
-from pagoda.sizing.gpu_step import LayerShape, layer_shape, require_grouped
-from pagoda.storage.gpu_storage import GPUStorage
+from pagoda.sizing.gpu_step import LayerShape, layer_shape
+from pagoda.storage.gpu_storage import GPULayer, GPUStorage
 
 
 class _Layer(NamedTuple):
@@ -42,32 +47,12 @@ class _Layer(NamedTuple):
 
     shape: LayerShape
     spec: DecoderLayer
-    group: int
-    """Of the cache."""
-    kind: AttentionKind
+    attention: LayerAttention
     weights: LayerWeights[torch.Tensor]
-    blocks: torch.Tensor
-    """[num_blocks, 2, Hkv, block_size, D], or [num_blocks, bytes] of codes"""
-    codes: PageCodes | None
-    """None: plain numbers"""
-    cosines: torch.Tensor
-    """[positions, half] float32"""
-    sines: torch.Tensor
-    """As `cosines`."""
-    head_norms: HeadNorms
     experts: Experts | None
     """None: a plain feed-forward part"""
     next_norm: torch.Tensor | None
     """[h], of what the next layer takes, or the final one; None: the stream goes on as it is"""
-
-    @property
-    def attention(self) -> AttentionSpec:
-        return require_grouped(self.spec)
-
-    @property
-    def softmax(self) -> dict[str, Any]:
-        """What attention does to scores beside scaling them."""
-        return {"logit_cap": self.attention.logit_cap, "sink_logits": self.weights.sink_logits}
 
     def feed_forward(self, delta: torch.Tensor, hidden: torch.Tensor, memory: LayerMemory) -> None:
         """Write to delta what the feed-forward part makes of hidden: [T, h]."""
@@ -114,10 +99,12 @@ class Decoder:
         )
         self._layers = [
             _Layer(
-                layer_shape(layer, sees_sinks=sights[group].has_sinks), layer, group,
-                sights[group].of_heads(layer.attention), layer_weights, kept.blocks, own_codes,
-                *ropes[layer.attention.rope], _head_norms(spec, layer, layer_weights),
-                _experts(layer, layer_weights), next_norm,
+                layer_shape(layer, sees_sinks=sights[group].has_sinks), layer,
+                _attention(
+                    layer, norm, layer_weights, group, sights[group], kept, own_codes,
+                    ropes[layer.attention.rope],
+                ),
+                layer_weights, _experts(layer, layer_weights), next_norm,
             )
             for layer, group, layer_weights, kept, own_codes, next_norm in layers
         ]  # fmt: skip
@@ -130,7 +117,7 @@ class Decoder:
     @property
     def kinds(self) -> list[AttentionKind]:
         """Of all layers."""
-        return [layer.kind for layer in self._layers]
+        return [layer.attention.kind for layer in self._layers]
 
     def run(
         self, inputs: StepInputs, drawn: torch.Tensor, workspace: Workspace, logits: torch.Tensor
@@ -150,9 +137,8 @@ class Decoder:
         norm_rows(hidden, stream, self._first_norm, self._norm)
         for layer in self._layers:
             memory, weights, spec = memories[layer.shape], layer.weights, layer.spec
-            product(memory.qkv, hidden, weights.qkv, weights.qkv_bias)
-            self._attend(inputs, layer, memory)
-            product(delta, memory.attended.view(count, -1), weights.o, weights.o_bias)
+            attended = layer.attention.run(inputs, hidden, memory)
+            product(delta, attended.flatten(1), weights.o, weights.o_bias)
             add_and_norm(
                 None if spec.norms.is_parallel else hidden, stream, delta, weights.mlp_norm,
                 self._norm, weights.attention_output_norm, spec.residual_scale,
@@ -165,38 +151,6 @@ class Decoder:
         if len(logits):
             self._project(inputs, hidden, workspace, logits)
 
-    def _attend(self, inputs: StepInputs, layer: _Layer, memory: LayerMemory) -> None:
-        """From qkv to what the tokens see, by way of the cache."""
-        attention, blocks, codes = layer.attention, layer.blocks, layer.codes
-        own = inputs.groups[layer.group]
-        sinks = windows = None
-        if memory.sink_query is not None and own.sink_positions is not None:
-            sinks = SinkQueries(memory.sink_query, own.sink_positions)
-        if own.windows is not None:
-            windows = Windows(own.windows, memory.sink_query)
-        rotation = (
-            memory.query, memory.qkv, blocks, inputs.positions, own.slot_mapping,
-            layer.cosines, layer.sines, layer.head_norms,
-        )  # fmt: skip
-        if codes is None:
-            rotate_and_store(*rotation, sinks)
-        else:
-            rotate_and_encode(*rotation, codes, sinks)
-        if len(inputs.decode_rows):
-            decode_attention(
-                memory.attended, memory.query, blocks, own.block_tables, inputs.context_lens,
-                inputs.decode_rows, inputs.decode_sequences, attention.scale, windows,
-                memory.partial, codes, **layer.softmax,
-            )  # fmt: skip
-        tiling = inputs.prefill.get(layer.kind)
-        if tiling is not None:
-            prefill_attention(
-                memory.attended, memory.query, blocks, own.block_tables, tiling,
-                attention.scale, windows, memory.partial, codes, **layer.softmax,
-            )  # fmt: skip
-        if codes is not None and codes.output_turn is not None:
-            turn_heads(memory.attended, codes.output_turn)
-
     def _project(
         self, inputs: StepInputs, hidden: torch.Tensor, workspace: Workspace, logits: torch.Tensor
     ) -> None:
@@ -207,8 +161,8 @@ class Decoder:
         adjust_logits(logits, self._spec.logit_scale, self._spec.logit_cap)
 
 
-def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    return (
+def _on_device(tables: RotaryTables, device: torch.device) -> Rotation:
+    return Rotation(
         torch.from_numpy(tables.cosines).to(device),
         torch.from_numpy(tables.sines).to(device),
     )
@@ -221,10 +175,19 @@ def _experts(layer: DecoderLayer, weights: LayerWeights[torch.Tensor]) -> Expert
     return Experts.of(layer.mlp, weights.experts)
 
 
-def _head_norms(
-    spec: DecoderSpec, layer: DecoderLayer, weights: LayerWeights[torch.Tensor]
-) -> HeadNorms:
-    of_rows = require_grouped(layer).qk_norm is QKNorm.ROW
-    return HeadNorms(
-        weights.q_norm, weights.k_norm, spec.norm.eps, spec.norm.weight_offset, of_rows
-    )
+def _attention(
+    layer: DecoderLayer, norm: NormSpec, weights: LayerWeights[torch.Tensor], group: int,
+    sight: Sight, kept: GPULayer, codes: PageCodes | None, rotation: Rotation,
+) -> LayerAttention:  # fmt: skip
+    """Of a layer whose part of the cache is `kept`, in that group."""
+    spec = layer.attention
+    if isinstance(spec, LatentAttentionSpec):
+        kind = sight.of_heads(spec.num_heads, 1)
+        form = None
+        if kept.latent is not None:
+            form = LatentForm.of(kept.latent, kept.block_size, kept.blocks.shape[1])
+        return LatentAttention(spec, group, kind, weights, kept.blocks, form, rotation)
+    of_rows = spec.qk_norm is QKNorm.ROW
+    norms = HeadNorms(weights.q_norm, weights.k_norm, norm.eps, norm.weight_offset, of_rows)
+    kind = sight.of_heads(spec.num_heads, spec.num_kv_heads)
+    return GroupedAttention(spec, group, kind, weights, kept.blocks, codes, rotation, norms)

@@ -24,6 +24,7 @@ from pagoda.execution.gpu.workspace import Workspace, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
+from pagoda.sizing.gpu_attention import GroupedShape
 from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize, layer_shape
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.gpu_storage import GPUStorage
@@ -177,7 +178,9 @@ class GPUExecutor:
 
 def _require_kernels(layer: DecoderLayer) -> None:
     """Raises UnsupportedModelError for what no kernel computes."""
-    shape = layer_shape(layer)
+    shape = layer_shape(layer).attention
+    if not isinstance(shape, GroupedShape):
+        return
     if not 16 <= shape.head_dim <= 256:
         raise UnsupportedModelError("head_dim", shape.head_dim, "16 to 256 on a GPU")
     if shape.group_size > 16:

@@ -16,7 +16,6 @@ from pagoda.cache.window import AttentionWindow
 from pagoda.execution.batch import Batch
 from pagoda.execution.gpu.upload import Integers
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind
-from pagoda.models.decoder import AttentionSpec
 
 
 class Sight(NamedTuple):
@@ -29,9 +28,9 @@ class Sight(NamedTuple):
     kind: int
     """The first group whose layers see the same: one tiling does for all of them."""
 
-    def of_heads(self, attention: AttentionSpec) -> AttentionKind:
-        """What decides how the rows of a layer are cut into tiles."""
-        return AttentionKind(attention.num_heads, attention.num_kv_heads, self.kind)
+    def of_heads(self, num_heads: int, num_kv_heads: int) -> AttentionKind:
+        """What decides how the rows of a layer of so many heads are cut into tiles."""
+        return AttentionKind(num_heads, num_kv_heads, self.kind)
 
 
 def sights(windows: Sequence[AttentionWindow], *, narrowed: bool) -> tuple[Sight, ...]:

@@ -2,8 +2,8 @@
 
 hidden  | what a product reads: the stream, normed where it is   read by qkv and by gate_up
 delta   | what a layer's half adds to the stream         written by o and by down or by experts
-arena   | qkv, query, attended |  in the one half of a layer, and queries for sinks,
-        | gate_up, gated       |  in the other; and where rows go to experts, once that is done,
+arena   | what attention has between its kernels, as its shape says |  in the one half of a layer,
+        | gate_up, gated |  in the other; and where rows go to experts, once that is done,
         | logits, chosen, weights, order, counts, tiles, gated, parts |
 last    | hidden of the rows whose logits are wanted
 partial | what attention has seen of each split                  merged by the same attention
@@ -49,14 +49,8 @@ class ExpertsMemory(NamedTuple):
 class LayerMemory(NamedTuple):
     """One layer's part, for T rows; the weights' dtype but for `partial`."""
 
-    qkv: torch.Tensor
-    """[T, (Hq + 2 Hkv) * D]"""
-    query: torch.Tensor
-    """[T, Hq, D], normed and rotated"""
-    attended: torch.Tensor
-    """[T, Hq, D]"""
-    sink_query: torch.Tensor | None
-    """As `query`, from where sinks are seen; None in layers that see none"""
+    attention: tuple[torch.Tensor, ...]
+    """[T, …] each, as `AttentionShape.arrays` has them"""
     gate_up: torch.Tensor
     """[T, 2 I], of what every row goes through; in the same memory as those before"""
     gated: torch.Tensor
@@ -87,8 +81,7 @@ class Workspace:
         self._last = self._hidden.new_empty((step.num_logit_rows, shape.hidden_size))
         self._logits = self._stream.new_empty((step.num_logit_rows, shape.vocab_size))
         self._partial = {
-            head_dim: PartialSums.of(size.num_parts, head_dim, device)
-            for head_dim in {layer.head_dim for layer in shape.layers}
+            dim: PartialSums.of(count, dim, device) for dim, count in size.num_parts.items()
         }
 
     def stream(self, count: int) -> torch.Tensor:
@@ -116,15 +109,11 @@ class Workspace:
         return {shape: self._of_layer(shape, count) for shape in self._shapes}
 
     def _of_layer(self, shape: LayerShape, count: int) -> LayerMemory:
-        attention, feed_forward = shape.halves
-        qkv, *rows = self._views(attention, count)
-        gate_up, gated = self._views(feed_forward, count)
-        heads = (count, shape.num_heads, shape.head_dim)
-        query, attended, *sink_query = (each.view(heads) for each in rows)
-        partial = self._partial[shape.head_dim]
-        own = sink_query[0] if shape.sees_sinks else None
+        attention, feed_forward = (self._views(half, count) for half in shape.halves)
+        gate_up, gated = feed_forward
         experts = None if shape.experts is None else self._of_experts(shape.experts, count)
-        return LayerMemory(qkv, query, attended, own, gate_up, gated, experts, partial)
+        partial = self._partial[shape.attention.summed_dim]
+        return LayerMemory(tuple(attention), gate_up, gated, experts, partial)
 
     def _of_experts(self, shape: ExpertsShape, count: int) -> ExpertsMemory:
         arrays = shape.arrays(count, self._hidden.shape[1])
@@ -135,8 +124,8 @@ class Workspace:
         rows = ExpertRows(order, counts, tiles, shape.num_used)
         return ExpertsMemory(logits, chosen, weights, rows, gated, parts)
 
-    def _views(self, widths: tuple[int, ...], count: int) -> list[torch.Tensor]:
-        return self._arrays(((count, width), self._dtype) for width in widths)
+    def _views(self, shapes: Iterable[tuple[int, ...]], count: int) -> list[torch.Tensor]:
+        return self._arrays(((count, *shape), self._dtype) for shape in shapes)
 
     def _arrays(self, arrays: Iterable[tuple[tuple[int, ...], torch.dtype]]) -> list[torch.Tensor]:
         """Of these shapes and dtypes, from the arena's start on."""

@@ -1,9 +1,13 @@
-"""The functions of gates."""
+"""The functions of gates.
+
+Plain functions, which kernels compile with themselves: what Numba keeps of a routine that takes a
+compiled function from outside is found by no other process.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
 from pagoda.kernels.cpu.number import LOG2_E, exp2
 
@@ -12,7 +16,7 @@ _CUBE = np.float32(0.044715)
 _STEEPNESS, _LIMIT = np.float32(1.702), np.float32(7.0)
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def sigmoid(x: np.float32) -> np.float32:
     """1 / (1 + exp(-x)) of a float32."""
     # exp2 takes what is at most 0: s or 1 - s with s = sigmoid(|x|).
@@ -21,30 +25,30 @@ def sigmoid(x: np.float32) -> np.float32:
     return small * share if x < np.float32(0.0) else share
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def silu(x: np.float32) -> np.float32:
     """x / (1 + exp(-x)) of a float32."""
     return x * sigmoid(x)
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def gelu_tanh(x: np.float32) -> np.float32:
     """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) of a float32 (arXiv 1606.08415, section 2)."""
     # (1 + tanh(y)) / 2 is the sigmoid of 2 y.
     return x * sigmoid(np.float32(2.0) * _ROOT_2_OVER_PI * (x + _CUBE * x * x * x))
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def _silu_gate(gate: np.float32, up: np.float32) -> np.float32:
     return silu(gate) * up
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def _gelu_tanh_gate(gate: np.float32, up: np.float32) -> np.float32:
     return gelu_tanh(gate) * up
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def _clamped_gate(gate: np.float32, up: np.float32) -> np.float32:
     """gate' · sigmoid(1.702 gate') · (up' + 1): at most 7, up' at least -7 (gpt-oss,
     arXiv 2508.10925)."""

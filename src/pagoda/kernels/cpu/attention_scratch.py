@@ -1,10 +1,14 @@
-"""A thread's own memory while it attends to splits of contexts."""
+"""A thread's own memory while it attends to splits of contexts.
+
+Kernels and Python ask for it alike: its functions are plain ones, which kernels compile with
+themselves.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from numba import njit
+from numba.extending import register_jitable
 
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.page_product import HeadRoutines
@@ -40,13 +44,13 @@ class Scratch(NamedTuple):
     end: int
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def split_tokens(block_size: int) -> int:
     """Tokens of context in a split: whole blocks, near 256 tokens."""
     return block_size * -(-_SPLIT_TOKENS // block_size)
 
 
-@njit(error_model="numpy")
+@register_jitable(error_model="numpy")
 def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) -> Scratch:
     """Memory for items of up to so many rows, from an address on that is a multiple of 64."""
     tokens = split_tokens(shape.block_size)

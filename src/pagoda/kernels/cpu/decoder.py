@@ -359,4 +359,4 @@ def run_layers(
 
 def memory_bytes(most_rows: int, shape: HeadShape, heads: HeadRoutines) -> int:
     """What a thread needs of `Step.memory`, for a tiling's `most_rows`."""
-    return int(scratch_at(MEMORY_BYTES, most_rows, shape, heads).end)
+    return scratch_at(MEMORY_BYTES, most_rows, shape, heads).end

@@ -93,6 +93,19 @@ def joined(mass, highest, sink_logits):
 
 
 @triton.jit
+def weighed(scores, mass, highest, seen, scale):
+    """A tile's scores as weights, relative to the highest score there is with them: see
+    `attend_tile`. Returns weights, what sums are multiplied with, mass and highest."""
+    if seen is not None:
+        scores = tl.where(seen, scores, float("-inf"))
+    new_highest = tl.maximum(highest, tl.max(scores, 1) * scale)
+    weights = tl.exp2(scores * scale - new_highest[:, None])
+    decay = tl.exp2(highest - new_highest)
+    mass = mass * decay + tl.sum(weights, 1)
+    return weights, decay, mass, new_highest
+
+
+@triton.jit
 def attend_tile(
     sums, mass, highest, query, keys, values, seen, scale, cap,
     key_scales=None, key_shifts=None, value_scales=None, value_shifts=None,
@@ -115,12 +128,7 @@ def attend_tile(
     if cap is not None:
         scores = capped(scores * scale, cap)
         scale = 1.0
-    if seen is not None:
-        scores = tl.where(seen, scores, float("-inf"))
-    new_highest = tl.maximum(highest, tl.max(scores, 1) * scale)
-    weights = tl.exp2(scores * scale - new_highest[:, None])
-    decay = tl.exp2(highest - new_highest)
-    mass = mass * decay + tl.sum(weights, 1)
+    weights, decay, mass, new_highest = weighed(scores, mass, highest, seen, scale)
     sums = sums * decay[:, None]
     if value_shifts is not None:
         sums += tl.sum(weights * value_shifts[None, :], 1)[:, None]

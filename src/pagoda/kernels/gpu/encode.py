@@ -40,14 +40,11 @@ def store_vectors(
     vectors = block + (form.start + head * form.head_bytes) + in_block * form.code_bytes
     scales_at = block + (form.scales + head * form.scale_head_bytes)
     at = scales_at + in_block * form.scale_bytes
-    if form.numbers == "int8":
-        factor = largest_scale(x, 127.0, at, wanted, form)
-        codes = nearest_whole(x * factor[:, None]) & 255
-    elif form.numbers != "levels":
+    if form.numbers != "levels":
         if form.scale_bytes:
-            factor = largest_scale(x, form.float8.largest, at, wanted, form)
-            x = x * factor[:, None]
-        codes = nearest_float8(x, float8_of(form))
+            codes = scaled_codes(x, at, wanted, form)
+        else:
+            codes = nearest_float8(x, float8_of(form))
     elif form.has_offset:
         beyond = at + block_size * form.scale_bytes
         codes = even_codes(x, at, beyond, wanted, bounds + head * TABLE_NUMBERS, head_dim, form)
@@ -63,6 +60,21 @@ def store_vectors(
         )  # fmt: skip
     for run in tl.static_range(len(form.runs)):
         store_run(codes, vectors, wanted, run_of(form, run))
+
+
+@triton.jit
+def scaled_codes(x, at, wanted, form: tl.constexpr):
+    """Codes of eight bits, int32: the largest magnitude of a row becomes the largest number.
+
+    Scales are stored at `at`, [rows] pointers.
+    """
+    if form.numbers == "int8":
+        factor = largest_scale(x, 127.0, at, wanted, form)
+        codes = nearest_whole(x * factor[:, None]) & 255
+    else:
+        factor = largest_scale(x, form.float8.largest, at, wanted, form)
+        codes = nearest_float8(x * factor[:, None], float8_of(form))
+    return codes
 
 
 @triton.jit

@@ -53,7 +53,7 @@ def norm_kernel(
     start = tl.program_id(0).to(tl.int64) * width
     column = tl.arange(0, tile)
     inside = column < width
-    x = tl.load(stream + start + column, mask=inside, other=0.0)
+    x = tl.load(stream + start + column, mask=inside, other=0.0).to(tl.float32)
     if delta is not None:
         added = tl.load(delta + start + column, mask=inside, other=0.0).to(tl.float32)
         if delta_weight is not None:
@@ -73,8 +73,8 @@ def norm_kernel(
 def norm_rows(out: Tensor, stream: Tensor, weight: Tensor | None, norm: RowNorm) -> None:
     """Write the norm of every row of stream to out: [T, width], any dtype.
 
-    stream: [T, width] float32; weight: [width], with biases [2 * width], any dtype, or None: rows
-    are written as they are. All are contiguous.
+    stream: [T, width], any dtype; weight: [width], with biases [2 * width], any dtype, or None:
+    rows are written as they are. All are contiguous. out may be stream.
     """
     _launch(out, stream, None, weight, None, 1.0, norm)
 
@@ -83,7 +83,8 @@ def add_and_norm(
     out: Tensor | None, stream: Tensor, delta: Tensor, weight: Tensor | None, norm: RowNorm,
     delta_weight: Tensor | None = None, delta_scale: float = 1.0,
 ) -> None:  # fmt: skip
-    """Add delta_scale · delta: [T, width], any dtype, to stream in place; then `norm_rows`.
+    """Add delta_scale · delta: [T, width], any dtype, to stream, float32, in place; then
+    `norm_rows`.
 
     delta_weight: as weight: delta is normed before, likewise; or None. out: None: nothing
     is written but the stream. out may be delta: a row has been read before the sum that its norm

@@ -53,13 +53,15 @@ class AttentionKind(NamedTuple):
 
     @property
     def group_size(self) -> int:
-        """Query heads of a KV head, 1 to 16."""
+        """Query heads of a KV head: 1 to 16, or of latents all that there are."""
         return self.num_heads // self.num_kv_heads
 
     @property
     def query_tokens(self) -> int:
-        """Tokens of a tile: twice as many as half a tile has room for, so that halves are equal."""
-        return 2 * (QUERY_ROWS // 2 // self.group_size)
+        """Tokens of a tile: twice as many as half a tile has room for, so that halves are equal.
+
+        Two at least: many heads of latents make more rows, which go to more programs."""
+        return 2 * max(1, QUERY_ROWS // 2 // self.group_size)
 
     @property
     def most_splits(self) -> int:

@@ -19,9 +19,10 @@ import json
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, asdict
 from dataclasses import fields as fields_of
 from heapq import heappop, heappush
+from typing import Any
 
 from pagoda.cache_hint import cache_hint_of
 from pagoda.errors import InvalidOptionError, InvalidRequestError
@@ -36,6 +37,10 @@ HASH_BYTES = 8
 MOST_HELD = 65_536
 """Requests that wait for one that came before them and has not ended."""
 _VERSION_FIELD = "pagoda_trace"
+_USUAL = {
+    each.name: each.default for each in fields_of(RecordedSetting) if each.default is not MISSING
+}
+"""Settings that older servers did not have."""
 
 
 def header_line(setting: RecordedSetting) -> str:
@@ -134,14 +139,33 @@ def _setting(server: object) -> RecordedSetting | None:
     if not isinstance(server, dict) or not names >= server.keys():
         limit = f"must map some of {', '.join(sorted(names))} to values"
         raise InvalidRequestError("server", server, limit)
-    quotas = server.get("tenant_quotas", [])
+    row = _USUAL | server
+    return RecordedSetting(
+        num_blocks=fields.whole(row, "num_blocks", least=1),
+        block_size=fields.whole(row, "block_size", least=1),
+        eviction_policy=fields.text(row, "eviction_policy"),
+        enable_prefix_caching=fields.switch(row, "enable_prefix_caching"),
+        max_num_batched_tokens=fields.whole(row, "max_num_batched_tokens", least=1),
+        max_num_seqs=fields.whole(row, "max_num_seqs", least=1),
+        max_model_len=fields.whole(row, "max_model_len", least=1),
+        scheduling_policy=fields.text(row, "scheduling_policy"),
+        long_prefill_token_threshold=fields.whole(row, "long_prefill_token_threshold"),
+        steps_ahead=fields.whole(row, "steps_ahead"),
+        tenant_quotas=_quotas(row["tenant_quotas"]),
+        streams_step_aside=fields.switch(row, "streams_step_aside"),
+        has_tiers=fields.switch(row, "has_tiers"),
+    )
+
+
+def _quotas(listed: Any) -> tuple[RecordedQuota, ...]:
     try:
-        tenant_quotas = tuple(RecordedQuota(**quota) for quota in quotas)
-        if len({quota.tenant for quota in tenant_quotas}) < len(tenant_quotas):
+        quotas = tuple(RecordedQuota(**quota) for quota in listed)
+        if len({quota.tenant for quota in quotas}) < len(quotas):
             raise TypeError("a tenant has two quotas")
-        return RecordedSetting(**(server | {"tenant_quotas": tenant_quotas}))
     except (TypeError, InvalidOptionError):
-        raise InvalidRequestError("server", server, "lacks a setting of the server") from None
+        limit = "must be a list of quotas, one a tenant"
+        raise InvalidRequestError("tenant_quotas", listed, limit) from None
+    return quotas
 
 
 PAGODA = TraceForm(lambda row: _VERSION_FIELD in row, PagodaReader, grows=True)

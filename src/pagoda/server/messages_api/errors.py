@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from pagoda.server.error_codes import SERVER_FULL, SHUTTING_DOWN, TENANT_FULL, TIMED_OUT
 from pagoda.server.responses import ErrorDetail, refusals
 
 _REFUSED = "invalid_request_error"
@@ -21,7 +22,7 @@ _TYPES = {
     504: "timeout_error",
 }
 """By status; of others the client's fault is a refusal, and the server's is `api_error`."""
-_FAILURES = {"request_timeout": 504, "server_shutting_down": 503}
+_FAILURES = {TIMED_OUT: 504, SHUTTING_DOWN: 503, SERVER_FULL: 503, TENANT_FULL: 429}
 """The status that a failure in a stream would have had, by its code."""
 
 

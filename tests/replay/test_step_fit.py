@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagoda.replay.measured_cost import _measured, fitted, read_cost
+from pagoda.errors import InvalidOptionError
 from pagoda.replay.step_cost import LinearCost
+from pagoda.replay.step_fit import _measured, fitted, read_cost
 
 SETTING = {
     "seed": 1,
@@ -53,7 +54,17 @@ def test_rows_of_an_older_version_are_refused() -> None:
         fitted([{"workload": "single", "seed": 1, "best_seconds": 2.0}])
 
 
-def test_words_are_read_as_before() -> None:
+@pytest.mark.parametrize("seconds", [0.0, float("inf"), float("nan")])
+def test_rows_without_a_time_are_refused(seconds: float) -> None:
+    row = {**SETTING, "workload": "single", "best_seconds": seconds, "time_to_first_token": seconds}
+    with pytest.raises(InvalidOptionError, match="no row of `pagoda bench` tells a time"):
+        fitted([row])
+
+
+def test_words_are_read_as_before(tmp_path: Path) -> None:
     assert read_cost("step=1") == LinearCost(1.0, 0.0)
     with pytest.raises(ValueError, match="cannot be read"):
         read_cost("/nowhere/cost.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(InvalidOptionError, match="or a file of JSON"):
+        read_cost(str(tmp_path / "deep.json"))

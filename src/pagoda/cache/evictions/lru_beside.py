@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 
-class LRUShadow:
-    """Keys alone of a cache under LRU, beside the real one.
+class LRUBeside:
+    """Keys alone of a cache under LRU, beside the real one: a shadow that knows what that lacks.
 
         only in the real one │ in both          │ in the shadow alone: `num_apart`
         last used by `limit` │ used since `limit`

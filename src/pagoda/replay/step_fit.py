@@ -10,6 +10,7 @@ time by its own length.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
@@ -53,9 +54,13 @@ def read_cost(text: str) -> LinearCost:
 def fitted(rows: Sequence[Mapping[str, Any]]) -> LinearCost:
     """The cost that comes nearest to rows of `pagoda bench`.
 
-    Raises `InvalidOptionError` for rows that lack the engine's settings.
+    Raises `InvalidOptionError` for rows that lack the engine's settings, and where none tells what
+    it took.
     """
     measured = [each for row in rows for each in _measured(row)]
+    if not measured:
+        limit = "no row of `pagoda bench` tells a time above 0"
+        raise InvalidOptionError("step_cost", [dict(row) for row in rows], limit)
     seconds = np.array([each.seconds for each in measured])
     work = np.array([each.work for each in measured]) / seconds[:, None]
     best: tuple[float, dict[str, float]] = (np.inf, {})
@@ -81,7 +86,7 @@ def _bench_rows(path: Path) -> list[Mapping[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the table
         if isinstance(row, dict) and "workload" in row:
             rows.append(row)
@@ -106,9 +111,9 @@ def _measured(row: Mapping[str, Any]) -> Iterable[_Measured]:
         sampling = SamplingParams(max_tokens=item.num_output_tokens, ignore_eos=True)
         scheduler.add(Request(str(number), item.prompt_token_ids, sampling, arrival_time=0.0))
     steps, num_first = _run(scheduler)
-    if took_s > 0:
+    if 0 < took_s < math.inf:
         yield _Measured(np.sum(steps, axis=0), took_s)
-    if row["workload"] in _ALONE and first_s > 0:
+    if row["workload"] in _ALONE and 0 < first_s < math.inf:
         yield _Measured(np.sum(steps[:num_first], axis=0), first_s)
 
 

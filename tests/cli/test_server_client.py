@@ -1,0 +1,128 @@
+"""Commands that ask a server, where it is another one than they think."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pagoda.cli.chat_partner import Said, ServerError
+from pagoda.cli.chat_server import ServerPartner
+from pagoda.cli.main import run
+from pagoda.request import SamplingParams
+
+
+@contextmanager
+def saying(content: bytes) -> Iterator[str]:
+    """A server that says the same to whatever it is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"id": "x"}', b"\xff"])
+def test_an_answer_of_another_program_is_no_answer(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, prompt = tmp_path / "x.session", tmp_path / "prompt"
+    file.write_bytes(b"x")
+    prompt.write_text("x")
+    with saying(content) as url:
+        for command in (
+            ["session", "import", str(file)],
+            ["session", "export", "x", str(tmp_path / "new")],
+            ["explain", "x"],
+            ["explain", str(prompt)],
+        ):
+            assert run([*command, "--url", url]) == 2
+            assert "answered with status 200: it is not Pagoda's" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("command", ["chat", "doctor", "explain", "session"])
+@pytest.mark.parametrize("key", ["schlüssel", ""])
+def test_what_is_no_key_is_refused(
+    command: str,
+    key: str,
+    typed: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = "http://127.0.0.1:1"
+    asked = {
+        "chat": ["chat", "--url", url],
+        "doctor": ["doctor", url],
+        "explain": ["explain", "x", "--url", url],
+        "session": ["session", "export", "x", "x", "--url", url],
+    }[command]
+    assert run([*asked, "--api-key", key]) == 2
+    assert "api_key='…': must be plain ASCII" in capsys.readouterr().err
+    monkeypatch.setenv("PAGODA_API_KEY", key)
+    assert run(asked) == 2
+    assert "api_key='…': must be plain ASCII" in capsys.readouterr().err
+
+
+def said(content: str) -> Said:
+    """The whole answer of a server that streams this."""
+
+    async def ask() -> Said:
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, text=content))
+        partner = ServerPartner("http://server", model="m", transport=transport)
+        answer = partner.answer([{"role": "user", "content": "x"}], SamplingParams())
+        return [each async for each in answer][-1]
+
+    return asyncio.run(ask())
+
+
+def test_events_may_be_written_in_several_ways() -> None:
+    told = said(
+        ": a comment\n\nevent: message\n"
+        'data:{"choices": [{"delta": {"content": "It"}}]}\n\ndata:\n\n'
+        'data: {"choices": [{"delta": {"content": " is."}, "finish_reason": "stop"}]}\n\n'
+        'data: {"choices": [{"index": 0}], "error": null}\n\n'
+        "data: [DONE]\n\n"
+    )
+    assert (told.text, told.finish_reason) == ("It is.", "stop")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("data: nothing\n\n", "no event of a chat: 'nothing'"),
+        ("data: [1]\n\n", "no event of a chat"),
+        ('data: {"choices": [1]}\n\n', "no event of a chat"),
+        ('data: {"usage": {"tokens": 1}}\n\n', "no event of a chat"),
+        ('data: {"error": {"message": "on fire"}}\n\n', "on fire"),
+        ('{"choices": [{"message": {"content": "It is."}}]}', "no events"),
+        ("data: [DONE]\n\n", "no events"),
+    ],
+)
+def test_what_is_no_stream_of_events_is_told(content: str, words: str) -> None:
+    with pytest.raises(ServerError, match=words):
+        said(content)
