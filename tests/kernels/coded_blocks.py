@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import CHUNK, PLANES, VectorCode
+from pagoda.kernels.vector_code import CHUNK, VectorCode
 
 
 def from_planes(code: VectorCode, block: Array, block_size: int) -> Array:
@@ -26,6 +26,6 @@ def _planes(code: VectorCode) -> list[tuple[int, int]]:
     """Of each plane its first byte in a vector, and how many there are."""
     found, begin = [], 0
     for width in code.widths:
-        found.extend((begin + plane.start, plane.num_bytes) for plane in PLANES[width])
+        found.extend((begin + plane.start, plane.num_bytes) for plane in code.planes(width))
         begin += width * CHUNK // 8
     return found

@@ -23,6 +23,7 @@ from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, Numbers, VectorCode, u
 HEADS, ROWS, NUM_BLOCKS = 2, 5, 6
 CODES = {
     "mixed": VectorCode("levels", (6, 5, 4, 3, 2, 1, 0, 5), "float16"),
+    "paths": VectorCode("levels", (4, 3, 6, 2, 1, 0, 5), "float16", has_paths=True),
     "fours": VectorCode("levels", (4, 4, 4, 4), "float16", has_offset=True),
     "bytes": VectorCode("int8", (8, 8, 8), "float32"),
     "floats": VectorCode("e4m3", (8,)),
@@ -70,8 +71,12 @@ class Case:
         for chunk, width in enumerate(self.code.widths):
             part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
             for head in range(HEADS):
-                table = self.tables[head, 2**width : 2 ** (width + 1)]
-                found[:, head, part] = table[codes[:, head, part]] if width else 0
+                own = codes[:, head, part].astype(int)
+                if self.code.is_path(width):
+                    steps = [np.roll(own & 1, shift, -1) << 2 - shift for shift in range(3)]
+                    own = sum(steps) << (width - 1) | own >> 1
+                first = self.code.table_place(width)
+                found[:, head, part] = self.tables[head, first + own] if width else 0
         return found
 
     def stored(self, rows: Array) -> tuple[Array, Array]:
@@ -86,6 +91,7 @@ CASES = pytest.mark.parametrize(
     ("name", "paired", "block_size"),
     [
         ("mixed", False, 16), ("mixed", True, 16),
+        ("paths", False, 6), ("paths", False, 16), ("paths", True, 16), ("paths", True, 24),
         ("fours", False, 16), ("fours", False, 6), ("fours", True, 16),
         ("bytes", False, 16), ("bytes", True, 24), ("bytes", True, 64),
         ("floats", False, 6), ("floats", True, 16),

@@ -7,8 +7,9 @@ U, σ² from Lᵀ E[x xᵀ] L,
     y = diag(1/σ) Uᵀ Lᵀ x
 
 has numbers of variance 1, uncorrelated, where an error of number i costs σᵢ². Levels of each width
-are those of least squared error (Lloyd, Max) for the text's vectors, and what they lose in length
-is made up for: ⟨y, ŷ⟩ = ⟨y, y⟩. A mean is not taken out; it is what the first number holds.
+are those of least squared error (Lloyd, Max) for the text's vectors; from them those of trellises
+are found, paths and levels in turn. What codes lose in length is made up for: ⟨y, ŷ⟩ = ⟨y, y⟩. A
+mean is not taken out; it is what the first number holds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import numpy as np
 
 from pagoda.codecs.calibrated import CalibratedCodec, code_of
 from pagoda.codecs.levels import LARGEST, LevelTable, level_table
+from pagoda.codecs.path_levels import fit_paths
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import CHUNK
+from pagoda.kernels.vector_code import CHUNK, MOST_PATH_BITS
 
 _SHARE = 0.01
 """Of M's mean diagonal, added to it: directions that the text never asked for count something."""
@@ -32,6 +34,8 @@ _FAINT = 1e-2
 """Of a vector's root mean square, what a chunk's is at least taken for: likewise."""
 _SHORTEST = 0.5
 """Of numbers whose root mean square is 1, what the outermost level is at least taken for."""
+_ROOM = 1.25
+"""By how much the outermost level of a trellis may be further out than that of single numbers."""
 _MOST_STRETCH = 2.0
 """By how much a chunk's numbers become longer at most, however much their levels lose."""
 _TINY = 1e-12
@@ -75,9 +79,10 @@ def calibrate(widths: tuple[int, ...], observed: Observed) -> CalibratedCodec:
         queries=np.linalg.inv(turned.astype(np.float64)).swapaxes(-1, -2).astype(np.float32),
         weights=(sigma2 / np.square(units)).astype(np.float32),
         levels=levels,
+        paths={},
         unit=float(np.sqrt(np.square(whitened / lengths * units).mean()).clip(_FAINT)),
     )
-    return _stretched(codec, observed.samples)
+    return _stretched(replace(codec, paths=fit_paths(codec, observed.samples)), observed.samples)
 
 
 def _whitening(metric: Array, moments: Array) -> tuple[Array, Array]:
@@ -108,7 +113,10 @@ def _fit_levels(numbers: Array, chunks: tuple[int, ...]) -> tuple[dict[int, Leve
             step = -(-part.size * len(places) // _MOST_NUMBERS)
             parts.append((part[:, ::step] / rms).ravel())
         levels = lloyd_max_of(np.concatenate(parts), width)
-        unit = LARGEST / np.abs(levels).max().clip(_SHORTEST)
+        outermost = np.abs(levels).max()
+        if width <= MOST_PATH_BITS:
+            outermost *= _ROOM
+        unit = LARGEST / outermost.clip(_SHORTEST)
         found[width] = level_table(np.rint(levels * unit))
         for chunk in places:
             units[chunk * CHUNK : (chunk + 1) * CHUNK] *= unit

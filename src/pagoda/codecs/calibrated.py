@@ -1,8 +1,8 @@
 """Keys, or values, in a basis and with levels that were found for one layer of one model.
 
 The basis puts what counts most first, in units of what an error there costs, and chunks get fewer
-bits from front to back. `calibrate` finds all of it. A scale is one byte, the best of those beside
-the root mean square.
+bits from front to back: those of few bits are a `trellis`. `calibrate` finds all of it. A scale is
+one byte, of those beside the root mean square the best for the nearest levels, each on its own.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import numpy as np
 
 from pagoda.codecs.codec import Basis, Fit
 from pagoda.codecs.levels import LevelTable, kernel_tables
+from pagoda.codecs.trellis import level_places, nearest_path
 from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import (
     CHUNK,
+    MOST_PATH_BITS,
     SCALE_REACH,
     VectorCode,
     require_multiple,
@@ -52,7 +54,12 @@ def code_of(widths: tuple[int, ...], head_size: int) -> VectorCode:
     size = QUARTERS * CHUNK
     require_multiple(head_size, size)
     repeated = tuple(width for width in widths for _ in range(head_size // size))
-    return VectorCode("levels", repeated, "ufloat8")
+    return VectorCode("levels", repeated, "ufloat8", has_paths=True)
+
+
+def path_widths(widths: tuple[int, ...]) -> list[int]:
+    """Those that are paths, each once."""
+    return sorted({width for width in widths if 0 < width <= MOST_PATH_BITS})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,7 +75,9 @@ class CalibratedCodec:
     weights: Array
     """[num_kv_heads, head_size] float32: what a squared error of each number counts."""
     levels: Mapping[int, LevelTable]
-    """By their bits."""
+    """By their bits; where these are paths, for scales to be found by."""
+    paths: Mapping[int, Array]
+    """Levels of chunks that are paths, by their bits: [2 ** (bits + 1)] int8, ascending."""
     unit: float
     """The root mean square of vectors whose scale is 1."""
 
@@ -80,18 +89,20 @@ class CalibratedCodec:
     @property
     def tables(self) -> tuple[Array, Array]:
         """See `SideCodec`."""
-        return kernel_tables(self.levels, self.unit)
+        return kernel_tables(self.levels, self.unit, self.paths)
 
     @property
     def arrays(self) -> dict[str, Array]:
         """All of what was found, by name."""
         levels = {f"levels_{bits}": table.values for bits, table in self.levels.items()}
+        paths = {f"paths_{bits}": values for bits, values in self.paths.items()}
         return {
             "vectors": self.vectors,
             "queries": self.queries,
             "weights": self.weights,
             "unit": np.array([self.unit]),
             **levels,
+            **paths,
         }
 
     @property
@@ -121,41 +132,68 @@ class CalibratedCodec:
 
         turned: [num_kv_heads, tokens, head_size] float32, in the basis.
         """
-        values = ufloat8_values()
+        scales = self.scales(turned)
+        scaled = turned * _factors(scales)
+        parts = []
+        for chunk, width in self._chunks(turned.shape[-1]):
+            if width in self.paths:
+                weights = self.weights[:, None, chunk]
+                parts.append(nearest_path(scaled[..., chunk], weights, self.paths[width]))
+            else:
+                parts.append(self._nearest(scaled[..., chunk], width))
+        return np.concatenate(parts, axis=-1), scales
+
+    def scales(self, turned: Array) -> Array:
+        """[...] uint8: of the vectors of `encode`."""
         rms = np.sqrt(np.square(turned).mean(-1, dtype=np.float32))
-        middle = _nearest_ufloat8(rms * np.float32(1 / self.unit), values)
+        middle = _nearest_ufloat8(rms * np.float32(1 / self.unit), ufloat8_values())
         best, least = middle, np.full(middle.shape, np.inf, np.float32)
         for step in range(-SCALE_REACH, SCALE_REACH + 1):
             scales = (middle.astype(np.int64) + step).clip(0, 255).astype(np.uint8)
-            back = self.decode(self._codes(turned, scales), scales)
-            error = (np.square(turned - back) * self.weights[:, None]).sum(-1)
+            error = (np.square(turned - self._beside(turned, scales)) * self.weights[:, None]).sum(
+                -1
+            )
             best = np.where(error < least, scales, best)
             least = np.minimum(error, least)
-        return self._codes(turned, best), best
+        return best
 
     def decode(self, codes: Array, scales: Array) -> Array:
         """What codes stand for, still in the basis: float32."""
         parts = [
-            self.levels[width].values[codes[..., start : start + CHUNK]]
-            for start, width in self._chunks(codes.shape[-1])
+            self.paths[width][level_places(codes[..., chunk])]
+            if width in self.paths
+            else self.levels[width].values[codes[..., chunk]]
+            for chunk, width in self._chunks(codes.shape[-1])
         ]
         levels = np.concatenate(parts, axis=-1).astype(np.float32)
         return levels * ufloat8_values()[scales][..., None]
 
-    def _codes(self, turned: Array, scales: Array) -> Array:
-        values = ufloat8_values()[scales]
-        factors = np.where(values > 0, 1 / np.where(values > 0, values, 1), 0).astype(np.float32)
-        scaled = turned * factors[..., None]
+    def _beside(self, turned: Array, scales: Array) -> Array:
+        """The nearest levels, each on its own, with their scales."""
+        scaled = turned * _factors(scales)
         parts = [
-            np.searchsorted(self.levels[width].bounds, scaled[..., start : start + CHUNK])
-            for start, width in self._chunks(turned.shape[-1])
+            self.levels[width].values[self._nearest(scaled[..., chunk], width)]
+            for chunk, width in self._chunks(turned.shape[-1])
         ]
-        return np.concatenate(parts, axis=-1).astype(np.uint8)
+        return np.concatenate(parts, axis=-1) * ufloat8_values()[scales][..., None]
 
-    def _chunks(self, head_size: int) -> list[tuple[int, int]]:
-        """The first number of each chunk, and its width."""
+    def _nearest(self, scaled: Array, width: int) -> Array:
+        return np.searchsorted(self.levels[width].bounds, scaled).astype(np.uint8)
+
+    def _chunks(self, head_size: int) -> list[tuple[slice, int]]:
+        """Numbers of each chunk, and its width."""
         widths = self.code(head_size).widths
-        return [(chunk * CHUNK, width) for chunk, width in enumerate(widths)]
+        return [
+            (slice(chunk * CHUNK, chunk * CHUNK + CHUNK), width)
+            for chunk, width in enumerate(widths)
+        ]
+
+
+def _factors(scales: Array) -> Array:
+    """[..., 1] float32: what brings vectors of those scales to the units of levels."""
+    values = ufloat8_values()[scales]
+    found = np.where(values > 0, 1 / np.where(values > 0, values, 1), 0).astype(np.float32)
+    return found[..., None]
 
 
 def _nearest_ufloat8(numbers: Array, values: Array) -> Array:

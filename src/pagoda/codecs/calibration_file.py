@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from pagoda.codecs.calibrated import CalibratedCodec, Widths
+from pagoda.codecs.calibrated import CalibratedCodec, Widths, path_widths
 from pagoda.codecs.codec import Codec
 from pagoda.codecs.levels import level_table
 from pagoda.kernels.array import Array
@@ -89,5 +89,6 @@ def _side(arrays: Mapping[str, Array], prefix: str, widths: tuple[int, ...]) -> 
         queries=arrays[f"{prefix}.queries"],
         weights=arrays[f"{prefix}.weights"],
         levels={bits: level_table(arrays[f"{prefix}.levels_{bits}"]) for bits in set(widths)},
+        paths={bits: arrays[f"{prefix}.paths_{bits}"] for bits in path_widths(widths)},
         unit=float(arrays[f"{prefix}.unit"][0]),
     )

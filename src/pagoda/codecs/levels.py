@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
+from types import MappingProxyType
 
 import numpy as np
 
+from pagoda.codecs.trellis import SUBSETS, window_places
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import TABLE_SIZE
+from pagoda.kernels.vector_code import MEMORY, TABLE_SIZE, WINDOWS
 
 LARGEST = 127
 """The outermost level."""
+NO_PATHS: Mapping[int, Array] = MappingProxyType({})
 _ROUNDS = 2000
 
 
@@ -29,15 +32,25 @@ class LevelTable:
     """The level that a vector's root mean square is brought to."""
 
 
-def kernel_tables(tables: Mapping[int, LevelTable], unit: float) -> tuple[Array, Array]:
+def kernel_tables(
+    tables: Mapping[int, LevelTable], unit: float, paths: Mapping[int, Array] = NO_PATHS
+) -> tuple[Array, Array]:
     """Levels, int8, and bounds, float32: [TABLE_SIZE], those of b bits from 2 ** b on.
 
-    tables: by their bits. unit: the first bound, what a root mean square of 1 is brought to.
+    tables: by their bits. unit: the first bound, what a root mean square of 1 is brought to. paths:
+    levels of trellises, by their bits; windows of one subset have their levels, and the bounds
+    between them, one after the other.
     """
     levels, bounds = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
     for bits, table in tables.items():
         count = 2**bits
         levels[count : 2 * count], bounds[count : 2 * count - 1] = table.values, table.bounds
+    for bits, own in paths.items():
+        first, count = WINDOWS + 2 ** (bits + MEMORY), len(own) // SUBSETS
+        found = level_table(own[window_places(bits)].reshape(-1, count))
+        part = slice(first, first + found.values.size)
+        levels[part] = found.values.ravel()
+        bounds[part].reshape(-1, count)[:, :-1] = found.bounds
     bounds[0] = unit
     return levels, bounds
 
@@ -74,7 +87,7 @@ def lloyd_max(bits: int) -> Array:
 
 
 def level_table(levels: Array, unit: float = 1.0) -> LevelTable:
-    """The table of ascending whole numbers of eight bits."""
+    """The table of ascending whole numbers of eight bits; of several, where there are more axes."""
     values = levels.astype(np.int8)
-    middles = (values[1:].astype(np.float32) + values[:-1].astype(np.float32)) / 2
+    middles = (values[..., 1:].astype(np.float32) + values[..., :-1].astype(np.float32)) / 2
     return LevelTable(values, middles.astype(np.float32), np.float32(unit))

@@ -12,7 +12,7 @@ from pagoda.execution.gpu.layer_codes import page_codes
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.page_layout import coded_layout
-from pagoda.kernels.vector_code import PLANES, VectorCode, unpack
+from pagoda.kernels.vector_code import VectorCode, unpack
 from triton_device import DEVICE
 
 
@@ -85,7 +85,7 @@ def chunk_by_chunk(code: VectorCode, packed: Array) -> Array:
     for run in code.runs:
         end = run.start
         planes = []
-        for plane in PLANES[run.width]:
+        for plane in code.planes(run.width):
             start, end = end, end + run.num_chunks * plane.num_bytes
             read = packed[..., start:end]
             planes.append(read.reshape(*read.shape[:-1], run.num_chunks, plane.num_bytes))

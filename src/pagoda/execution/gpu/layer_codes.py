@@ -67,7 +67,7 @@ def page_codes(
 
 def _is_even(levels: Array, code: VectorCode) -> bool:
     """Whether all codes stand for themselves."""
-    return all(
+    return not code.has_paths and all(
         np.array_equal(levels[2**width : 2 ** (width + 1)], np.arange(2**width))
         for width in set(code.widths)
     )

@@ -17,9 +17,18 @@ import numpy as np
 from llvmlite import ir
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.level_tables import LONG, byte_tables, magnitudes, place_of
+from pagoda.kernels.cpu.level_tables import LONG, byte_tables, magnitudes, places_of
+from pagoda.kernels.cpu.long_vectors import (
+    BYTES,
+    WORD,
+    joined,
+    moved,
+    rows_of_bytes,
+    shuffled,
+)
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.page_readers import Add, Source
+from pagoda.kernels.cpu.path_pairs import KEY_ORDER, PathKeys, path_values
 from pagoda.kernels.cpu.vector import (
     BYTE,
     I32,
@@ -33,9 +42,6 @@ from pagoda.kernels.vector_code import CHUNK, PLANES, Plane, VectorCode
 
 ROWS = LONG // CHUNK
 """Rows of sixteen codes that are decoded together."""
-_BYTES = ir.VectorType(BYTE, LONG)
-_WORD = 8
-"""Bytes within which bits are moved."""
 
 
 class LevelPairs:
@@ -44,35 +50,36 @@ class LevelPairs:
     def __init__(self, builder: Any, code: VectorCode, table: Any) -> None:
         """table: pointer to a head's table, as `level_tables` lays it out."""
         self._builder, self._numbers = builder, code.numbers
-        self._tables: dict[int, tuple[Any, ...]] = {}
+        self._tables: dict[int, list[list[Any]]] = {}
+        """By their width, of lower and of upper bytes: one table of 64, or two."""
         if code.numbers == "levels":
             for width in set(code.widths) - {0}:
-                places = (place_of(width), place_of(width) + LONG)
-                self._tables[width] = tuple(
-                    load_vector(builder, builder.gep(table, [index(place)]), _BYTES)
-                    for place in places
-                )
+                self._tables[width] = [
+                    [
+                        load_vector(builder, builder.gep(table, [index(place)]), BYTES)
+                        for place in places
+                    ]
+                    for places in places_of(code, width)
+                ]
         else:
             halves = [np.split(each, 2) for each in byte_tables(magnitudes(code.numbers))]
-            self._tables[8] = tuple(_constant(part) for each in halves for part in each)
+            self._tables[8] = [[_constant(part) for part in each] for each in halves]
 
-    def pairs(self, codes: Any, width: int) -> list[Any]:
+    def pairs(self, codes: Any, width: int, order: Sequence[int] = range(LONG)) -> list[Any]:
         """Groups of the first two of four rows of codes, and of the other two: [16] int32 each.
 
-        codes: [64] int8; their bits above `width` may be anything.
+        codes: [64] int8, or windows; their bits above `width` may be anything. order: of each row
+        after the other, where its codes are among them.
         """
         builder = self._builder
         if self._numbers == "levels":
-            low, high = (
-                instruction(builder, "llvm.x86.avx512.permvar.qi.512", [table, codes])
-                for table in self._tables[width]
-            )
+            low, high = (_looked_up(builder, each, codes) for each in self._tables[width])
         else:
             low, high = self._signed(codes)
         found = []
         for first in (0, 2):
             bytes_of = [
-                side * LONG + (first + row) * LANES + lane
+                side * LONG + order[(first + row) * LANES + lane]
                 for lane in range(LANES)
                 for row in range(2)
                 for side in range(2)
@@ -85,15 +92,19 @@ class LevelPairs:
         """The sign is a bit of its own, or that of the whole number."""
         builder, places = self._builder, codes
         if self._numbers == "int8":
-            is_negative = builder.icmp_signed("<", codes, constant(_BYTES, 0))
+            is_negative = builder.icmp_signed("<", codes, constant(BYTES, 0))
             places = builder.select(is_negative, builder.neg(codes), codes)
-        tables = self._tables[8]
-        low, high = (
-            instruction(builder, "llvm.x86.avx512.vpermi2var.qi.512", [first, places, second])
-            for first, second in (tables[:2], tables[2:])
-        )
-        sign = builder.and_(codes, constant(_BYTES, 0x80))
+        low, high = (_looked_up(builder, each, places) for each in self._tables[8])
+        sign = builder.and_(codes, constant(BYTES, 0x80))
         return low, builder.or_(high, sign)
+
+
+def _looked_up(builder: Any, tables: Sequence[Any], places: Any) -> Any:
+    """Bytes of a table of 64, or of two one after the other."""
+    if len(tables) == 1:
+        return instruction(builder, "llvm.x86.avx512.permvar.qi.512", [tables[0], places])
+    first, second = tables
+    return instruction(builder, "llvm.x86.avx512.vpermi2var.qi.512", [first, places, second])
 
 
 class PairDecoder:
@@ -113,18 +124,26 @@ class PairDecoder:
         self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
     ) -> None:
         """See `Decoder`: in ascending order."""
-        assert self._levels is not None
+        levels = self._levels
+        assert levels is not None
+        if self._code.is_path(width):
+            paths = [PathKeys(builder, width, source.first, stride) for source in sources]
         for first in range(0, CHUNK, ROWS):
-            pairs = [
-                self._levels.pairs(_keys(builder, width, source, stride, first), width)
-                for source in sources
-            ]
+            if self._code.is_path(width):
+                pairs = [levels.pairs(each.windows(first), width, KEY_ORDER) for each in paths]
+            else:
+                pairs = [
+                    levels.pairs(_keys(builder, width, source, stride, first), width)
+                    for source in sources
+                ]
             for half, groups in enumerate(zip(*pairs, strict=True)):
                 add(builder.add(group, index(first // 2 + half)), groups)
 
     def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
         """See `Decoder`: of four tokens."""
         assert self._levels is not None
+        if self._code.is_path(width):
+            return self._levels.pairs(path_values(builder, width, planes), width)
         parts = [
             _of_vectors(builder, plane, source)
             for plane, source in zip(PLANES[width], planes, strict=True)
@@ -145,11 +164,7 @@ def _joined(builder: Any, width: int, parts: Sequence[Any]) -> Any:
     """
     codes = None
     for plane, found in zip(PLANES[width], parts, strict=True):
-        if codes is None:
-            codes = found
-            continue
-        lower, upper = (constant(_BYTES, bits) for bits in (2**plane.low - 1, -(2**plane.low)))
-        codes = builder.or_(builder.and_(codes, lower), builder.and_(found, upper))
+        codes = found if codes is None else joined(builder, codes, found, plane.low)
     return codes
 
 
@@ -157,30 +172,10 @@ def _of_rows(builder: Any, plane: Plane, source: Source, stride: int, first: int
     """A plane's bits of numbers `first` to `first` + 3, where codes have them."""
     count = min(plane.num_bytes, ROWS)
     begin = first % plane.num_bytes // count * count + plane.start
-    read = _rows(builder, source.first, stride, begin, count)
+    read = rows_of_bytes(builder, source.first, stride, begin, count)
     numbers = [first + i // LANES for i in range(LONG)]
     places = [i % (count * LANES) for i in range(LONG)]
-    return _moved(builder, _shuffled(builder, read, places), plane, numbers)
-
-
-def _rows(builder: Any, source: Any, stride: int, first: int, count: int) -> Any:
-    """Rows of sixteen bytes, [16 · count] int8."""
-    if stride == LANES:
-        start = builder.gep(source, [index(first * stride)])
-        return load_vector(builder, start, ir.VectorType(BYTE, count * LANES))
-    found = None
-    for row in range(first, first + count):
-        start = builder.gep(source, [index(row * stride)])
-        read = load_vector(builder, start, ir.VectorType(BYTE, LANES))
-        found = read if found is None else _beside(builder, found, read)
-    return found
-
-
-def _beside(builder: Any, left: Any, right: Any) -> Any:
-    """A vector of sixteen after a longer one."""
-    size = left.type.count
-    padded = builder.shuffle_vector(right, right, lane_numbers([i % LANES for i in range(size)]))
-    return builder.shuffle_vector(left, padded, lane_numbers(range(size + LANES)))
+    return _moved(builder, shuffled(builder, read, places), plane, numbers)
 
 
 def _of_vectors(builder: Any, plane: Plane, source: Any) -> Any:
@@ -192,7 +187,7 @@ def _of_vectors(builder: Any, plane: Plane, source: Any) -> Any:
     read = load_vector(builder, source, ir.VectorType(BYTE, ROWS * size))
     numbers = [i % CHUNK for i in range(LONG)]
     places = [i // CHUNK * size + number % size for i, number in enumerate(numbers)]
-    return _moved(builder, _shuffled(builder, read, places), plane, numbers)
+    return _moved(builder, shuffled(builder, read, places), plane, numbers)
 
 
 def _moved(builder: Any, read: Any, plane: Plane, numbers: Sequence[int]) -> Any:
@@ -200,15 +195,8 @@ def _moved(builder: Any, read: Any, plane: Plane, numbers: Sequence[int]) -> Any
     starts = [number // plane.num_bytes * plane.bits - plane.low for number in numbers]
     if not any(starts):
         return read
-    places = [(_WORD * (i % _WORD) + start) % LONG for i, start in enumerate(starts)]
-    control = ir.Constant(_BYTES, places)
-    return instruction(builder, "llvm.x86.avx512.pmultishift.qb.512", [control, read])
-
-
-def _shuffled(builder: Any, read: Any, places: Sequence[int]) -> Any:
-    """[64] int8: of each a byte of what was read."""
-    return builder.shuffle_vector(read, read, lane_numbers(places))
+    return moved(builder, read, [WORD * (i % WORD) + start for i, start in enumerate(starts)])
 
 
 def _constant(values: Array) -> Any:
-    return ir.Constant(_BYTES, [int(value) for value in values])
+    return ir.Constant(BYTES, [int(value) for value in values])

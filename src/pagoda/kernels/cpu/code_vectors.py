@@ -14,6 +14,7 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.page_readers import Add, Source
+from pagoda.kernels.cpu.path_windows import windows_across, windows_along
 from pagoda.kernels.cpu.vector import (
     BYTE,
     I32,
@@ -42,11 +43,12 @@ class Levels:
         self._tables: dict[int, list[Any]] = {}
         if code.numbers == "levels":
             for width in sorted(set(code.widths) - {0}):
-                parts = range(0, max(2**width, _TABLE), _TABLE)
-                self._tables[width] = [_read_table(builder, table, 2**width + i) for i in parts]
+                parts = range(0, max(2 ** code.table_bits(width), _TABLE), _TABLE)
+                first = code.table_place(width)
+                self._tables[width] = [_read_table(builder, table, first + i) for i in parts]
 
     def floats(self, codes: Any, width: int) -> Any:
-        """Levels, float32, of a vector of codes: int8."""
+        """Levels, float32, of a vector of codes, or of windows: int8."""
         builder = self._builder
         if self._numbers in _FLOAT8_POWER:
             return _from_float8(builder, codes, self._numbers)
@@ -87,6 +89,9 @@ class VectorDecoder:
     ) -> None:
         """See `Decoder`: part by part of the lowest plane, and of each byte by byte."""
         assert self._levels is not None
+        if self._code.is_path(width):
+            self._path_keys(builder, width, sources, stride, group, add)
+            return
         pack, lowest = 1 + self._paired, PLANES[width][0]
         levels = self._levels
 
@@ -106,6 +111,26 @@ class VectorDecoder:
                 groups = [read(source, first, part) for source in sources]
                 add(builder.add(group, builder.udiv(number, index(pack))), groups)
 
+    def _path_keys(
+        self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
+    ) -> None:
+        """Number by number."""
+        pack, levels = 1 + self._paired, self._levels
+        assert levels is not None
+
+        def read(source: Source, number: Any) -> Any:
+            def row(byte: Any) -> Any:
+                place = builder.gep(source.first, [builder.mul(byte, index(stride))])
+                return load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
+
+            numbers = [builder.add(number, index(each)) for each in range(pack)]
+            windows = [windows_across(builder, width, each, row) for each in numbers]
+            return _as_group(builder, [levels.floats(each, width) for each in windows])
+
+        step = index(pack)
+        with cgutils.for_range_slice(builder, index(0), index(CHUNK), step) as (number, count):
+            add(builder.add(group, count), [read(source, number) for source in sources])
+
     def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
         """See `Decoder`: one group."""
         assert self._levels is not None
@@ -113,9 +138,10 @@ class VectorDecoder:
         for token in range(1 + self._paired):
             sources = [
                 builder.gep(source, [index(token * plane.num_bytes)])
-                for plane, source in zip(PLANES[width], planes, strict=True)
+                for plane, source in zip(self._code.planes(width), planes, strict=True)
             ]
-            found.append(self._levels.floats(along(builder, width, sources), width))
+            of_numbers = windows_along if self._code.is_path(width) else along
+            found.append(self._levels.floats(of_numbers(builder, width, sources), width))
         return [_as_group(builder, found)]
 
 

@@ -6,7 +6,8 @@
                    else the root mean square meets the table's, codes are the nearest levels, and
                    the scale fits these: by least squares, the length, or the product with the
                    vector itself; or, weighted, it is the ufloat8 beside the root mean square
-                   with the least sum of weighted squared errors
+                   with the least sum of weighted squared errors, and chunks that are paths have
+                   the codes of the path with the least such sum under it
 
 Everything depends on the vector alone, and so do its bytes.
 """
@@ -21,6 +22,7 @@ from numba import float32, njit, types
 
 from pagoda.kernels.cpu.half import from_half, to_half
 from pagoda.kernels.cpu.nearest_levels import nearest_levels
+from pagoda.kernels.cpu.nearest_paths import nearest_paths
 from pagoda.kernels.cpu.number import bits_of, emitted, number_at, put_number
 from pagoda.kernels.cpu.pack_codes import pack_codes
 from pagoda.kernels.cpu.routine import compiled
@@ -114,8 +116,8 @@ def encode_routine(code: str, fit: str) -> Any:
         scale   where the scale goes
         offset  where the offset goes
         levels  [TABLE_SIZE] int8
-        bounds  [TABLE_SIZE] float32: between the levels of codes of b bits those from 2 ** b on;
-                the first is what a root mean square of 1 is brought to
+        bounds  [TABLE_SIZE] float32: between the levels of codes of b bits those from 2 ** b on,
+                and of windows likewise; the first is what a root mean square of 1 is brought to
         weights [head_size] float32: how much an error of each number counts; for `weighted` alone
         memory  [2, head_size] float32
     """
@@ -222,6 +224,7 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
 @cache
 def _encode_weighted(code: VectorCode) -> Any:
     size, text, nothing = code.head_size, code.text, np.float32(0.0)
+    has_paths = any(map(code.is_path, code.widths))
 
     def encode(
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
@@ -238,6 +241,8 @@ def _encode_weighted(code: VectorCode) -> Any:
                 best, least = tried, error
         factor = _inverse(ufloat8(best))
         nearest_levels(x, memory, nothing, factor, levels, bounds, text)
+        if has_paths:
+            nearest_paths(x, memory, factor, weights, levels, bounds, text)
         _put_byte(scale, best)
         pack_codes(memory, out, token, block_size, by_token, text)
 

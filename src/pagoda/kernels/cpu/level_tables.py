@@ -2,9 +2,12 @@
 
 The table of a head has, one after the other,
 
-    TABLE_SIZE levels, int8                   those of codes of b bits from number 2 ** b on
-    64 lower bytes and 64 upper bytes         of the levels of codes of 1 bit, of 2 … 6 bits, again
-                                              and again: what a code has above its bits is ignored
+    TABLE_SIZE levels, int8                   as `vector_code` says where those of codes of a width
+                                              begin, and those of windows
+    64 lower bytes and 64 upper bytes         of the levels of codes of 1 bit, of 2 … 6 bits, and of
+                                              windows likewise, again and again: what a code has
+                                              above its bits is ignored
+    128 lower bytes and 128 upper bytes       of windows of 7 bits
 """
 
 from __future__ import annotations
@@ -12,25 +15,41 @@ from __future__ import annotations
 import numpy as np
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import FLOAT8_FORMS, MOST_LEVEL_BITS, TABLE_SIZE, Numbers
+from pagoda.kernels.vector_code import (
+    FLOAT8_FORMS,
+    MOST_LEVEL_BITS,
+    MOST_WINDOW_BITS,
+    TABLE_SIZE,
+    WINDOWS,
+    Numbers,
+    VectorCode,
+)
 
 LONG = 64
 """Bytes of a long vector, and entries of a table of levels."""
-HEAD_TABLE_BYTES = TABLE_SIZE + 2 * LONG * MOST_LEVEL_BITS
+_OF_CODES = 2 * LONG * MOST_LEVEL_BITS
+HEAD_TABLE_BYTES = TABLE_SIZE + 2 * _OF_CODES + 2 * 2**MOST_WINDOW_BITS
 
 
 def head_tables(levels: Array) -> Array:
     """[..., HEAD_TABLE_BYTES] uint8; levels: [..., TABLE_SIZE] int8."""
     parts = [levels.view(np.uint8)]
-    for bits in range(1, MOST_LEVEL_BITS + 1):
-        repeated = np.tile(levels[..., 2**bits : 2 ** (bits + 1)], LONG // 2**bits)
-        parts.extend(byte_tables(repeated))
+    for first in (0, WINDOWS):
+        for bits in range(1, MOST_LEVEL_BITS + 1):
+            own = levels[..., first + 2**bits : first + 2 ** (bits + 1)]
+            parts.extend(byte_tables(np.tile(own, LONG // 2**bits)))
+    longest = WINDOWS + 2**MOST_WINDOW_BITS
+    parts.extend(byte_tables(levels[..., longest : longest + 2**MOST_WINDOW_BITS]))
     return np.concatenate(parts, axis=-1)
 
 
-def place_of(bits: int) -> int:
-    """Where the lower bytes for codes of so many bits begin in a head's table."""
-    return TABLE_SIZE + 2 * LONG * (bits - 1)
+def places_of(code: VectorCode, width: int) -> tuple[list[int], list[int]]:
+    """Where the lower and the upper bytes for chunks of a width begin in a head's table: each
+    table of 64, which for windows of 7 bits are two."""
+    bits = code.table_bits(width)
+    first = TABLE_SIZE + _OF_CODES * code.is_path(width) + 2 * LONG * (bits - 1)
+    parts = range(0, max(LONG, 2**bits), LONG)
+    return [first + part for part in parts], [first + len(parts) * LONG + part for part in parts]
 
 
 def byte_tables(values: Array) -> tuple[Array, Array]:

@@ -50,8 +50,8 @@ def nearest_levels(
             place = [index(chunk * CHUNK)]
             read = load_vector(builder, builder.gep(source, place), floats(CHUNK))
             values = builder.fmul(builder.fsub(read, taken_away), times)
-            search = _Search(builder, level_table, bound_table, width)
-            below, level = search.by_halves(values) if _HALVES else search.one_by_one(values)
+            search = Search(builder, level_table, bound_table, 2**width, 2**width)
+            below, level = search.nearest(values)
             store_vector(builder, builder.sitofp(below, floats(CHUNK)), builder.gep(codes, place))
             store_vector(builder, level, builder.gep(found, place))
         return context.get_dummy_value()
@@ -63,14 +63,18 @@ def nearest_levels(
 _HALVES = UNIT.table_lanes == LANES
 
 
-class _Search:
-    """For the codes of one width."""
+class Search:
+    """In some levels that lie one after the other, a power of two of them."""
 
-    def __init__(self, builder: Any, levels: Any, bounds: Any, width: int) -> None:
+    def __init__(self, builder: Any, levels: Any, bounds: Any, first: int, count: int) -> None:
         """Pointers to the tables."""
-        self._builder, self._count = builder, 2**width
-        self._levels = builder.gep(levels, [index(self._count)])
-        self._bounds = builder.gep(bounds, [index(self._count)])
+        self._builder, self._count = builder, count
+        self._levels = builder.gep(levels, [index(first)])
+        self._bounds = builder.gep(bounds, [index(first)])
+
+    def nearest(self, values: Any) -> tuple[Any, Any]:
+        """How many bounds lie below each value, int32, and the levels of these: [16]."""
+        return self.by_halves(values) if _HALVES else self.one_by_one(values)
 
     def one_by_one(self, values: Any) -> tuple[Any, Any]:
         """Bounds below each value, int32, and the level there, float32: all are compared."""

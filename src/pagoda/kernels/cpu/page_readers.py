@@ -17,7 +17,7 @@ from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.tile import MOST_VECTORS, Chunks, Columns, chunks, vector_lanes
 from pagoda.kernels.cpu.vector import BYTE, I32, LANES, LINE_BYTES, after, index, pointer, prefetch
-from pagoda.kernels.vector_code import CHUNK, PLANES, Run, VectorCode
+from pagoda.kernels.vector_code import CHUNK, Run, VectorCode
 
 Add = Callable[[Any, Sequence[Any]], None]
 """Takes the number of a group, and it of every vector of columns."""
@@ -278,7 +278,7 @@ class CodedValues:
         if width == 0:
             return [constant(ir.VectorType(I32, LANES), 0)] * self.at_once
         planes = []
-        for plane in PLANES[width]:
+        for plane in self._code.planes(width):
             offset = builder.add(place, builder.mul(token, index(plane.num_bytes)))
             start = (before + plane.start) * self._block_size
             planes.append(_bytes_at(builder, base, offset, start))

@@ -18,7 +18,6 @@ from torch import Tensor
 from pagoda.kernels.page_layout import coded_layout
 from pagoda.kernels.vector_code import (
     FLOAT8_FORMS,
-    PLANES,
     SCALE_BYTES,
     Float8Form,
     Run,
@@ -34,6 +33,8 @@ class PlaneForm(NamedTuple):
     low: int
     """The lowest of its bits in a code."""
     bits: int
+    in_turn: bool
+    """They are a path and what is left, each number after number."""
 
 
 class RunForm(NamedTuple):
@@ -46,6 +47,12 @@ class RunForm(NamedTuple):
     start: int
     """Bytes of the vector before it."""
     planes: tuple[PlaneForm, ...]
+    is_path: bool
+    """Numbers are told by windows."""
+    table_place: int
+    """Where the levels of its codes, or windows, begin in a table."""
+    table_bits: int
+    """Of its codes, or windows."""
 
 
 class VectorForm(NamedTuple):
@@ -60,6 +67,8 @@ class VectorForm(NamedTuple):
     runs: tuple[RunForm, ...]
     most_bits: int
     """Of the widest run."""
+    most_path_bits: int
+    """Of the widest that is a path; 0: there is none."""
     code_bytes: int
     scale_bytes: int
     """Bytes of one scale, or one offset: of float32, float16, ufloat8; 0: there are none."""
@@ -227,8 +236,9 @@ def _vector_form(
         code.numbers,
         has_table,
         FLOAT8_FORMS.get(code.numbers),
-        tuple(RunForm(*run, _planes(run)) for run in code.runs if run.width),
+        tuple(_run_form(code, run) for run in code.runs if run.width),
         max(code.widths),
+        max((width for width in code.widths if code.is_path(width)), default=0),
         code.code_bytes,
         SCALE_BYTES[code.scale] if code.scale else 0,
         code.has_offset,
@@ -237,8 +247,12 @@ def _vector_form(
     )
 
 
-def _planes(run: Run) -> tuple[PlaneForm, ...]:
-    return tuple(
-        PlaneForm(run.num_chunks * plane.start, plane.low, plane.bits)
-        for plane in PLANES[run.width]
+def _run_form(code: VectorCode, run: Run) -> RunForm:
+    width = run.width
+    planes = tuple(
+        PlaneForm(run.num_chunks * plane.start, plane.low, plane.bits, plane.in_turn)
+        for plane in code.planes(width)
+    )
+    return RunForm(
+        *run, planes, code.is_path(width), code.table_place(width), code.table_bits(width)
     )

@@ -10,8 +10,10 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
+from pagoda.kernels.gpu.nearest_paths import path_codes
 from pagoda.kernels.gpu.read_codes import (
     CHUNK_NUMBERS,
+    PATH_SIZE,
     TABLE_NUMBERS,
     nearest_ufloat8,
     table_starts,
@@ -168,7 +170,7 @@ def weighted_codes(
     x, at, wanted, levels, bounds, weights, head_dim: tl.constexpr, form: tl.constexpr
 ):  # fmt: skip
     """Codes of the nearest levels, int32, under that scale of those beside the root mean square's
-    whose errors count least."""
+    whose errors count least; where chunks are paths, of the nearest of these under it."""
     dims = tl.arange(0, x.shape[1])
     weight = tl.load(weights + dims, mask=dims < head_dim, other=0.0)[None, :]
     means = root_mean(tl.sum(x * x, 1), head_dim)
@@ -184,7 +186,11 @@ def weighted_codes(
         best = tl.where(cost < least, tried, best)
         least = tl.minimum(cost, least)
     tl.store(at, best.to(tl.uint8), mask=wanted)
-    return nearest_levels(x * inverse(ufloat8_numbers(best))[:, None], bounds, form)
+    scaled = x * inverse(ufloat8_numbers(best))[:, None]
+    codes = nearest_levels(scaled, bounds, form)
+    if form.most_path_bits:
+        codes = path_codes(scaled, codes, levels, bounds, weight, form)
+    return codes
 
 
 @triton.jit
@@ -219,7 +225,36 @@ def nearest_levels(values, bounds, form: tl.constexpr):
 def store_run(codes, vectors, wanted, run: tl.constexpr):
     """Pack and store the codes of a run."""
     for plane in tl.static_range(len(run.planes)):
-        store_plane(codes, vectors, wanted, run, plane_of(run, plane))
+        if plane_of(run, plane).in_turn:
+            store_in_turn(codes, vectors, wanted, run, plane_of(run, plane))
+        else:
+            store_plane(codes, vectors, wanted, run, plane_of(run, plane))
+
+
+@triton.jit
+def store_in_turn(codes, vectors, wanted, run: tl.constexpr, plane: tl.constexpr):
+    """A plane that is a path and what is left of the codes, number after number."""
+    chunks: tl.constexpr = codes.shape[1] // CHUNK_NUMBERS
+    size: tl.constexpr = 2 * plane.bits
+    own = codes & ((1 << plane.bits) - 1)
+    own = tl.reshape(own, (codes.shape[0], chunks, CHUNK_NUMBERS)).to(tl.int64)
+    number = tl.arange(0, CHUNK_NUMBERS)[None, None, :]
+    path = tl.sum((own & 1) << number, 2)[:, :, None]
+    rest = tl.sum((own >> 1) << (number * (plane.bits - 1)), 2)[:, :, None]
+    byte, chunk = tl.arange(0, 16), tl.arange(0, chunks)
+    of_path = (path >> (tl.minimum(byte, PATH_SIZE - 1) * 8)[None, None, :]) & 255
+    after = tl.minimum(tl.maximum(byte - PATH_SIZE, 0), 7)
+    cut = tl.where(
+        (byte < PATH_SIZE)[None, None, :], of_path, (rest >> (after * 8)[None, None, :]) & 255
+    )
+    inside = ((chunk >= run.first) & (chunk < run.first + run.num_chunks))[:, None]
+    inside = inside & (byte < size)[None, :]
+    places = (run.start + plane.start + (chunk - run.first) * size)[:, None] + byte[None, :]
+    tl.store(
+        vectors[:, None, None] + places[None, :, :],
+        cut.to(tl.uint8),
+        mask=wanted[:, None, None] & inside[None, :, :],
+    )
 
 
 @triton.jit

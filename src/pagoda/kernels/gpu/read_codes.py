@@ -11,9 +11,20 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
-from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, UFLOAT8_BIAS, UFLOAT8_FRACTION
+from pagoda.kernels.vector_code import (
+    CHUNK,
+    MEMORY,
+    PATH_BYTES,
+    TABLE_SIZE,
+    UFLOAT8_BIAS,
+    UFLOAT8_FRACTION,
+)
 
 CHUNK_NUMBERS, TABLE_NUMBERS = tl.constexpr(CHUNK), tl.constexpr(TABLE_SIZE)
+RING_START = tl.constexpr(CHUNK - MEMORY)
+"""From a ring's first step on, the place of what a window of its first number begins with."""
+PATH_SIZE = tl.constexpr(PATH_BYTES)
+_STEPS = tl.constexpr(2 ** (MEMORY + 1) - 1)
 _UFLOAT8_SHIFT = tl.constexpr(23 - UFLOAT8_FRACTION)
 _LOWEST_UFLOAT8 = tl.constexpr((127 - UFLOAT8_BIAS) << UFLOAT8_FRACTION)
 """What float32's exponent and first fraction bits have more."""
@@ -35,7 +46,7 @@ def code_levels(
     for run in tl.static_range(len(form.runs)):
         codes = codes_of_run(codes, vectors, readable, dims, run_of(form, run))
     if form.has_table:
-        places = table_starts(dims, form)[None, :] + codes
+        places = level_starts(dims, form)[None, :] + codes
         found = table_levels(places, levels + head * TABLE_NUMBERS, form).to(dtype)
     else:
         found = own_numbers(codes, form).to(dtype)
@@ -51,20 +62,30 @@ def table_levels(places, table, form: tl.constexpr):
     words = table.to(tl.pointer_type(tl.int32), bitcast=True)
     word = places * 0
     for number in tl.static_range(first_word(form), end_word(form)):
-        word = tl.where((places >> 2) == number, tl.load(words + number), word)
+        if has_word(form, number):
+            word = tl.where((places >> 2) == number, tl.load(words + number), word)
     return (word << (24 - (places & 3) * 8)) >> 24
 
 
 @triton.constexpr_function
 def first_word(form):
     """Of four levels each: the first that a code of the form can ask for."""
-    return (1 << min(run.width for run in form.runs)) // 4
+    return min(run.table_place for run in form.runs) // 4
 
 
 @triton.constexpr_function
 def end_word(form):
     """The word after the last."""
-    return (2 << form.most_bits) // 4
+    return -(-max(run.table_place + (1 << run.table_bits) for run in form.runs) // 4)
+
+
+@triton.constexpr_function
+def has_word(form, number):
+    """Whether a code of the form can ask for it."""
+    return any(
+        run.table_place < 4 * (number + 1) and 4 * number < run.table_place + (1 << run.table_bits)
+        for run in form.runs
+    )
 
 
 @triton.jit
@@ -72,6 +93,21 @@ def in_run(dims, run: tl.constexpr):
     """[dims] bool: those of the run's chunks."""
     chunk = dims // CHUNK_NUMBERS
     return (chunk >= run.first) & (chunk < run.first + run.num_chunks)
+
+
+@triton.jit
+def level_starts(dims, form: tl.constexpr):
+    """[dims] int32: where the levels of codes, or of windows, begin in a table."""
+    starts = dims * 0
+    for run in tl.static_range(len(form.runs)):
+        starts += level_start(dims, run_of(form, run))
+    return starts
+
+
+@triton.jit
+def level_start(dims, run: tl.constexpr):
+    """The same for one run; 0 for others."""
+    return tl.where(in_run(dims, run), run.table_place, 0)
 
 
 @triton.jit
@@ -91,15 +127,45 @@ def table_start(dims, run: tl.constexpr):
 
 @triton.jit
 def codes_of_run(codes, vectors, readable, dims, run: tl.constexpr):
-    """codes, [tokens, dims] int32, with those of the run put in."""
+    """codes, [tokens, dims] int32, with those of the run put in, or its windows."""
     wanted = None
     if run.first > 0 or run.num_chunks * CHUNK_NUMBERS != dims.shape[0]:
         wanted = in_run(dims, run)[None, :]
     if readable is not None:
         wanted = readable[:, None] if wanted is None else readable[:, None] & wanted
-    for plane in tl.static_range(len(run.planes)):
-        codes = codes_of_plane(codes, vectors, wanted, dims, run, plane_of(run, plane))
+    if run.is_path:
+        codes = codes | windows_of_run(vectors, wanted, dims, run)
+    else:
+        for plane in tl.static_range(len(run.planes)):
+            codes = codes_of_plane(codes, vectors, wanted, dims, run, plane_of(run, plane))
     return codes
+
+
+@triton.jit
+def windows_of_run(vectors, wanted, dims, run: tl.constexpr):
+    """[tokens, dims] int32: windows, of a run that is paths."""
+    chunk, number = dims // CHUNK_NUMBERS - run.first, dims % CHUNK_NUMBERS
+    start = run.start + chunk * (PATH_SIZE * run.width)
+    path = two_bytes(vectors, wanted, start, start + 1)
+    windows = ((path | (path << CHUNK_NUMBERS)) >> (number + RING_START)[None, :]) & _STEPS
+    if run.width > 1:
+        rest: tl.constexpr = run.width - 1
+        byte = number * rest // 8
+        after = tl.minimum(byte + 1, PATH_SIZE * rest - 1)
+        start += PATH_SIZE
+        word = two_bytes(vectors, wanted, start + byte, start + after)
+        low = (word >> (number * rest % 8)[None, :]) & ((1 << rest) - 1)
+        windows = (windows << rest) | low
+    if wanted is not None:
+        windows = tl.where(wanted, windows, 0)
+    return windows
+
+
+@triton.jit
+def two_bytes(vectors, wanted, low, high):
+    """[tokens, dims] int32: the byte at `low` of each vector, and above it that at `high`."""
+    lower = load_wanted(vectors[:, None] + low[None, :], wanted).to(tl.int32)
+    return lower | (load_wanted(vectors[:, None] + high[None, :], wanted).to(tl.int32) << 8)
 
 
 @triton.jit

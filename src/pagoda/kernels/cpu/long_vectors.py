@@ -1,0 +1,53 @@
+"""What is done with sixty-four bytes at once, of CPUs with long tables (`UNIT.long_tables`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from pagoda.kernels.cpu.level_tables import LONG
+from pagoda.kernels.cpu.number import constant
+from pagoda.kernels.cpu.vector import BYTE, LANES, index, instruction, lane_numbers, load_vector
+
+BYTES = ir.VectorType(BYTE, LONG)
+WORD = 8
+"""Bytes within which bits are moved."""
+
+
+def rows_of_bytes(builder: Any, source: Any, stride: int, first: int, count: int) -> Any:
+    """Rows of sixteen bytes, [16 · count] int8, `stride` bytes from one to the next."""
+    if stride == LANES:
+        start = builder.gep(source, [index(first * stride)])
+        return load_vector(builder, start, ir.VectorType(BYTE, count * LANES))
+    found = None
+    for row in range(first, first + count):
+        start = builder.gep(source, [index(row * stride)])
+        read = load_vector(builder, start, ir.VectorType(BYTE, LANES))
+        found = read if found is None else _beside(builder, found, read)
+    return found
+
+
+def shuffled(builder: Any, read: Any, places: Sequence[int]) -> Any:
+    """[64] int8: of each a byte of what was read."""
+    return builder.shuffle_vector(read, read, lane_numbers(places))
+
+
+def moved(builder: Any, read: Any, starts: Sequence[int]) -> Any:
+    """[64] int8: of each, eight bits of its word of eight bytes, a ring, from bit `start` on."""
+    control = ir.Constant(BYTES, [start % LONG for start in starts])
+    return instruction(builder, "llvm.x86.avx512.pmultishift.qb.512", [control, read])
+
+
+def joined(builder: Any, lower: Any, upper: Any, bits: int) -> Any:
+    """[64] int8: the lowest `bits` bits of the one, and what is above them of the other."""
+    low, high = (constant(BYTES, each) for each in (2**bits - 1, -(2**bits)))
+    return builder.or_(builder.and_(lower, low), builder.and_(upper, high))
+
+
+def _beside(builder: Any, left: Any, right: Any) -> Any:
+    """A vector of sixteen after a longer one."""
+    size = left.type.count
+    padded = builder.shuffle_vector(right, right, lane_numbers([i % LANES for i in range(size)]))
+    return builder.shuffle_vector(left, padded, lane_numbers(range(size + LANES)))

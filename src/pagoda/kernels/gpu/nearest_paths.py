@@ -1,0 +1,122 @@
+"""The nearest paths of rows' chunks, as `codecs.trellis` says: all at once, number by number.
+
+States are two axes, the step before the last one and the last one, of two places each; a new step
+adds an axis, and the best way takes away the oldest.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pagoda.kernels.gpu.code_form import run_of
+from pagoda.kernels.gpu.read_codes import CHUNK_NUMBERS, RING_START, in_run
+from pagoda.kernels.vector_code import MEMORY, WINDOWS
+
+_PAST = tl.constexpr(1e30)
+"""More than any path costs."""
+_WINDOWS, _MEMORY = tl.constexpr(WINDOWS), tl.constexpr(MEMORY)
+
+
+@triton.jit
+def path_codes(x, codes, levels, bounds, weight, form: tl.constexpr):
+    """codes, [rows, padded_dim] int32, with those of chunks that are paths put in.
+
+    x: likewise, float32, in the units of levels. weight: of squared errors.
+    """
+    chunks: tl.constexpr = x.shape[1] // CHUNK_NUMBERS
+    bits = path_bits(tl.arange(0, x.shape[1]), form)
+    places_0, costs_0 = of_subset(x, levels, bounds, weight, bits, 0, form)
+    places_1, costs_1 = of_subset(x, levels, bounds, weight, bits, 2, form)
+    places_2, costs_2 = of_subset(x, levels, bounds, weight, bits, 1, form)
+    places_3, costs_3 = of_subset(x, levels, bounds, weight, bits, 3, form)
+    path = cheapest_path(costs_0, costs_1, costs_2, costs_3, x.shape[0], chunks)
+    number = tl.arange(0, CHUNK_NUMBERS)[None, None, :]
+    ring = path | (path << CHUNK_NUMBERS)
+    steps = tl.reshape((ring[:, :, None] >> (number + RING_START)) & 7, x.shape)
+    own = steps >> 2
+    subset = ((steps >> 1) & 1) + 2 * (own ^ (steps & 1))
+    place = tl.where(subset == 0, places_0, tl.where(subset == 1, places_1, places_2))
+    place = tl.where(subset == 3, places_3, place)
+    return tl.where((bits > 0)[None, :], (place << 1) | own, codes)
+
+
+@triton.jit
+def path_bits(dims, form: tl.constexpr):
+    """[dims] int32: bits of a code, of chunks that are paths; 0 of others."""
+    bits = dims * 0
+    for run in tl.static_range(len(form.runs)):
+        bits += path_bits_of(dims, run_of(form, run))
+    return bits
+
+
+@triton.jit
+def path_bits_of(dims, run: tl.constexpr):
+    """The same for one run."""
+    return tl.where(in_run(dims, run), run.width if run.is_path else 0, 0)
+
+
+@triton.jit
+def of_subset(x, levels, bounds, weight, bits, steps: tl.constexpr, form: tl.constexpr):
+    """Which level of a subset is nearest, int32, and what it costs: [rows, padded_dim].
+
+    steps: of the first window that has them.
+    """
+    count = tl.where(bits > 0, (1 << bits) >> 1, 0)
+    starts = tl.where(bits > 0, _WINDOWS + (1 << (bits + _MEMORY)) + steps * count, 0)
+    place = tl.zeros(x.shape, tl.int32)
+    for step in tl.static_range(form.most_path_bits - 1):
+        more = place + (1 << (form.most_path_bits - 2 - step))
+        at = bounds + starts[None, :] + more - 1
+        bound = tl.load(at, mask=more < count[None, :], other=float("inf"))
+        place = tl.where(x > bound, more, place)
+    error = x - tl.load(levels + starts[None, :] + place).to(tl.float32)
+    return place, error * error * weight
+
+
+@triton.jit
+def cheapest_path(
+    costs_0, costs_1, costs_2, costs_3, rows: tl.constexpr, chunks: tl.constexpr
+):  # fmt: skip
+    """[rows, chunks] int32, a bit a number: the path of least cost that ends where it began."""
+    two = tl.arange(0, 2)
+    before, last, own = two[:, None, None], two[None, :, None], two[None, None, :]
+    subset = (last + 2 * (own ^ before))[None, None, None, :, :, :]
+    states = two[None, :] + 2 * two[:, None]
+    state = states[None, None, None, :, :]
+    first = tl.arange(0, 4)[None, None, :, None, None]
+    sums = tl.where(state == first, 0.0, _PAST) + tl.zeros((rows, chunks, 4, 2, 2), tl.float32)
+    history = tl.zeros((rows, chunks, 4, 2, 2), tl.int32)
+    is_second_way = (before == 1)[None, None, None, :, :, :]
+    for number in tl.range(CHUNK_NUMBERS):
+        cost_0 = cost_of(costs_0, number, rows, chunks)
+        cost_1 = cost_of(costs_1, number, rows, chunks)
+        cost_2 = cost_of(costs_2, number, rows, chunks)
+        cost_3 = cost_of(costs_3, number, rows, chunks)
+        cost = tl.where(subset == 0, cost_0, tl.where(subset == 1, cost_1, cost_2))
+        ways = sums[:, :, :, :, :, None] + tl.where(subset == 3, cost_3, cost)
+        way_1 = tl.sum(tl.where(is_second_way, 0.0, ways), 3)
+        way_2 = tl.sum(tl.where(is_second_way, ways, 0.0), 3)
+        is_second = way_2 < way_1
+        history |= is_second.to(tl.int32) << number
+        sums = tl.where(is_second, way_2, way_1)
+    ends = tl.sum(tl.sum(tl.where(state == first, sums, 0.0), 4), 3)
+    began = tl.argmin(ends, 2)
+    is_own = first == began[:, :, None, None, None]
+    history = tl.sum(tl.where(is_own, history, 0), 2)
+    path, now = tl.zeros((rows, chunks), tl.int32), began.to(tl.int32)
+    for back in tl.range(CHUNK_NUMBERS):
+        number = CHUNK_NUMBERS - 1 - back
+        path |= (now & 1) << number
+        is_now = states[None, None, :, :] == now[:, :, None, None]
+        came = tl.sum(tl.sum(tl.where(is_now, history, 0), 3), 2)
+        now = (now >> 1) | (((came >> number) & 1) << 1)
+    return path
+
+
+@triton.jit
+def cost_of(costs, number, rows: tl.constexpr, chunks: tl.constexpr):
+    """Of each chunk's number, [rows, chunks, 1, 1, 1, 1]."""
+    by_chunk = tl.reshape(costs, (rows, chunks, CHUNK_NUMBERS))
+    is_own = tl.arange(0, CHUNK_NUMBERS)[None, None, :] == number
+    return tl.sum(tl.where(is_own, by_chunk, 0.0), 2)[:, :, None, None, None, None]
