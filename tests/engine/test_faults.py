@@ -220,7 +220,8 @@ async def test_an_error_anywhere_is_nobody_elses(served: Served, alone: dict[str
     with lines.taken_down():
         served.run()
     places, num_places = lines.all(), NUM_PLACES
-    if served.engine.transfers.stats().shelves:
+    has_tiers = bool(served.engine.transfers.stats().shelves)
+    if has_tiers:
         places, num_places = of_transfers(places), NUM_PLACES_OF_TRANSFERS
     if settings.get_current_profile_name() != "long":
         places = Random(0).sample(places, num_places)
@@ -231,6 +232,8 @@ async def test_an_error_anywhere_is_nobody_elses(served: Served, alone: dict[str
         planted = Planted(CODE, place, error)
         with planted.armed():
             callers = served.run()
+        if has_tiers:  # an error among stores is the last: no more is stored
+            served.engine.transfers._has_failed = False  # type: ignore[attr-defined]
         num_reached += bool(planted.frames)
         check(callers, alone, planted, place, served)
         served.require_baseline()

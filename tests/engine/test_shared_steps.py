@@ -23,6 +23,9 @@ class FakeEngine:
         self.news = News()
         self._has_brought = False
 
+    def finish_recovery(self) -> None:
+        """There is none."""
+
     def advance(self) -> None:
         if self._has_brought:
             return
