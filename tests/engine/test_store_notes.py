@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from pagoda.cache import CacheManager
 from pagoda.engine.transfers.store_notes import StoreNotes
@@ -91,6 +92,30 @@ def test_a_hot_prompt_is_noted_until_every_tier_has_it() -> None:
     for _ in range(3):
         assert (subject.ask(hot), subject.hand_out()) == (0, 0)
     assert subject.ask([*hot, 1, 2, 3, 4]) == 0, "nor is what others have in common with it"
+
+
+def test_a_prompt_that_stays_hot_is_noted_again_at_times() -> None:
+    """A tier may have lost it: what is never loaded is what it gives up first."""
+    subject, hot = Subject(), list(range(16))
+    for _ in range(3):
+        subject.ask(hot)
+        subject.hand_out()
+    subject.mover.known.clear()
+    num_asked = sum(subject.ask(hot) and subject.hand_out() for _ in range(100))
+    assert num_asked == 8, "once to be stored, once to be known"
+    assert len(subject.mover.known) == 4
+
+
+def test_what_a_window_has_let_go_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, hot = Subject(), list(range(16))
+    for _ in range(2):
+        subject.ask(hot)
+        subject.hand_out()
+    monkeypatch.setattr(subject.cache, "published", lambda key, group: None)
+    for _ in range(2):
+        assert (subject.ask(hot), subject.hand_out()) == (4, 0)
+    monkeypatch.undo()
+    assert (subject.ask(hot), subject.hand_out()) == (4, 4)
 
 
 def test_what_left_the_cache_is_noted_again() -> None:

@@ -38,9 +38,9 @@ class HintCounts(NamedTuple):
     num_set_apart: int
     """That were, since the start."""
     num_found: int
-    """Of those: that a sequence found, and would not have without the hint."""
+    """Of those set apart: that a sequence found, and would not have without the hint."""
     num_given_up: int
-    """Of those: that were evicted all the same."""
+    """Of those set apart: that were evicted all the same."""
 
 
 class HintBounds:

@@ -84,6 +84,9 @@ def asking(url: str, api_key: str | None, timeout_s: float = TIMEOUT_S) -> Itera
     try:
         with client_for(api_key, address, timeout_s) as client:
             yield client
+    except httpx.StreamError:
+        limit = "sends what it is given on to another address: give that one"
+        raise InvalidOptionError("url", address, limit) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
         raise InvalidOptionError("url", address, f"does not answer: {reason}") from None

@@ -47,8 +47,6 @@ def fit_paths(codec: CalibratedCodec, samples: Array) -> dict[int, Array]:
 def _apart(levels: Array) -> Array:
     """Two levels, a quarter of the way to the next ones, in place of each: states that come to
     the first ones, or the second, have about the levels that single numbers have."""
-    if len(levels) == 1:
-        return levels
     way = np.gradient(levels) / 4
     return np.stack([levels - way, levels + way], -1).ravel()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
 from pagoda.engine.usage import Usage
-from pagoda.errors import RequestTimeoutError
+from pagoda.errors import PagodaError, RequestTimeoutError
 from pagoda.models.weights import OnProgress
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 from pagoda.sizing.held_weights import HeldWeights
@@ -193,7 +194,17 @@ class AsyncEngine:
         """What will come of it once the engine's thread has done it between two steps."""
         done: Future[Result] = Future()
         done.set_running_or_notify_cancel()  # it is done even if nobody waits for it
-        self._thread.submit(Order(lambda: done.set_result(do()), done.set_exception))
+
+        def tell() -> None:
+            result = do()
+            with suppress(InvalidStateError):  # it hung, and was told to be given up
+                done.set_result(result)
+
+        def refuse(error: PagodaError) -> None:
+            with suppress(InvalidStateError):
+                done.set_exception(error)
+
+        self._thread.submit(Order(tell, refuse))
         return done
 
     async def generate(

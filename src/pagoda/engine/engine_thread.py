@@ -35,7 +35,8 @@ class Order:
 
     do: Callable[[], None]
     refuse: Callable[[PagodaError], None]
-    """Called with the error if `do` fails, in the same thread, or is not done at all."""
+    """Called with the error if `do` fails, in the same thread, or is not done at all; by another
+    thread if `do` hangs when the engine is to end."""
 
 
 class EngineThread:
@@ -52,7 +53,9 @@ class EngineThread:
         self._chores = chores
         self._streams = Streams(gives_turns=gives_turns)
         self._inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self._is_stopping = False
+        self._is_stopping = self._has_given_up = False
+        self._in_hand: Order | None = None
+        """What is being carried out."""
         self._is_closed = False
         self._has_failed = False
         """The last step could not be taken."""
@@ -79,8 +82,11 @@ class EngineThread:
     def stop(self, timeout_s: float | None = None) -> bool:
         """End every request that is left and wait for the thread to finish, `timeout_s` at most.
 
-        False if it has not: a step hangs, and whoever waits has been told nevertheless.
+        False if it has not: a step or an order hangs, and whoever waits has been told
+        nevertheless. Nobody waits for that thread a second time.
         """
+        if self._has_given_up:
+            return not self._thread.is_alive()
         if self._thread.is_alive():
             self._inbox.put(Order(self._note_stop, _tell_nobody))
             self._thread.join(timeout_s)
@@ -95,9 +101,11 @@ class EngineThread:
 
     def _give_up(self) -> None:
         """Tell everybody what the thread cannot tell. It ends if it ever goes on."""
-        self._is_stopping = True
+        self._is_stopping = self._has_given_up = True
         with self._closing:
             self._is_closed = True
+        if self._in_hand is not None:
+            self._in_hand.refuse(ShutDownError())
         with suppress(queue.Empty):
             while True:
                 self._inbox.get_nowait().refuse(ShutDownError())
@@ -154,6 +162,7 @@ class EngineThread:
             wait = False
 
     def _carry_out(self, order: Order) -> None:
+        self._in_hand = order
         try:
             order.do()
         except PagodaError as error:
@@ -161,6 +170,8 @@ class EngineThread:
         except BaseException:  # a library's panic may be no `Exception`
             logger.exception("an order to the engine failed")
             order.refuse(EngineError("the engine failed"))
+        finally:
+            self._in_hand = None
 
     def _step(self) -> None:
         """Take a step and tell what came of it. Raises if nothing can be computed any more."""

@@ -202,7 +202,8 @@ METRIC_ROWS = (
               "Cached blocks that the policy has given up and that a request's hint keeps.",
               lambda figures: figures.stats.cache.hints.num_kept),
     MetricRow("counter", "kv_cache_hinted",
-              "Blocks that hints kept beyond the policy, and what became of them.",
+              "Blocks that hints set apart when the policy gave them up, found thanks to that, "
+              "and given up all the same.",
               _of_hints, labels=("what",)),
     MetricRow("counter", "tenant_tokens", "Tokens of each tenant, by what became of them.",
               _tenant_tokens, labels=("tenant", "kind")),

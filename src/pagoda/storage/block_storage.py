@@ -31,7 +31,7 @@ class BlockCopies(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """`wait` would not."""
+        """All are there: `wait` returns at once."""
         ...
 
     def wait(self) -> Iterable[NDArray[Any]]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _SHARE_IN_HOPE = 1 / 2
-"""Of what computing takes, that an answer may take: a load waits for a round trip as well."""
+"""Of the time that computing takes: what an answer may take at most where loading may pay. The rest
+is left for the load itself, which takes a round trip too."""
 _SHARE_IN_VAIN = 1 / 20
 
 

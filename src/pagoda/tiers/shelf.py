@@ -80,7 +80,7 @@ class Shelf:
         self._usage: TierUsage | None = None
         self._usage_at = -float("inf")
         """When it was asked for last."""
-        self._holds_others = False
+        self._has_changed = False
         """What it holds has changed since."""
         self._seen: str | None = None
         """The name of some frame that was there a while ago, as its tier calls it."""
@@ -214,7 +214,7 @@ class Shelf:
             return
         if frames:
             self._seen = frames[-1][0]
-            self._holds_others = True
+            self._has_changed = True
             self._succeed(self.writing)
         size = sum(len(frame) for _, frame in frames)
         self._tally.add(frames_stored=len(frames), bytes_stored=size)
@@ -223,7 +223,7 @@ class Shelf:
     def remove(self, tenant: str, names: Sequence[BlockName]) -> None:
         """Forget what lies under names that are to stand for something else."""
         self.known.drop(names)
-        self._holds_others = True
+        self._has_changed = True
         self._try(self.writing, lambda: self.tier.remove(self._own(tenant, names), self.timeout_s))
 
     def probe(self) -> bool:
@@ -255,7 +255,7 @@ class Shelf:
     def look(self) -> None:
         """See what the tier holds, where that has changed, every now and then."""
         is_due = self._clock() - self._usage_at > _USAGE_EVERY_S
-        if self._holds_others and is_due and self.reading.is_closed:
+        if self._has_changed and is_due and self.reading.is_closed:
             self._ask_usage()
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class Shelf:
     # ---- inside ------------------------------------------------------------------------------
 
     def _ask_usage(self) -> None:
-        self._usage_at, self._holds_others = self._clock(), False
+        self._usage_at, self._has_changed = self._clock(), False
         with suppress(Exception):
             self._usage = self.tier.usage()
 

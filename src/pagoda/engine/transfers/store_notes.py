@@ -12,6 +12,8 @@ from pagoda.cache.watcher import Lookup
 from pagoda.tiers.names import BlockName
 
 _MOST = 2**14
+_FINDS_OF_SETTLED = 64
+"""A prompt that is hot costs a step a note once in so many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,9 @@ class StoreNotes:
         self._takes_new = takes_new
         self._groups = range(num_groups)
         self._notes: OrderedDict[tuple[bytes, int], StoreNote] = OrderedDict()
-        self._settled: set[tuple[bytes, int]] = set()
-        """Blocks of the cache that every tier has: a prompt that is hot is noted no more."""
+        self._settled: dict[tuple[bytes, int], int] = {}
+        """Blocks of the cache that every tier is known to have, and how often more they may be
+        found before they are noted again: a tier may lose what is never read from it."""
 
     def __len__(self) -> int:
         return len(self._notes)
@@ -49,8 +52,9 @@ class StoreNotes:
         return self._notes.popitem(last=False)[1]
 
     def settle(self, note: StoreNote) -> None:
-        """Every tier has this block: it is noted no more while the cache has it too."""
-        self._settled.add((note.key.hash, note.group))
+        """Every tier is known to have this block, which the cache has too: it is not noted again
+        until it has been found many times more."""
+        self._settled[note.key.hash, note.group] = _FINDS_OF_SETTLED
 
     # ---- what a cache tells ------------------------------------------------------------------
 
@@ -58,7 +62,10 @@ class StoreNotes:
         tenant, settled = lookup.table.origin.tenant, self._settled
         for key in lookup.table.keys[: lookup.num_found_blocks]:
             for group in self._groups:
-                if (key.hash, group) not in settled:
+                finds_left = settled.get((key.hash, group), 0)
+                if finds_left:
+                    settled[key.hash, group] = finds_left - 1
+                else:
                     self._note(StoreNote(key, group, tenant, reused=True))
 
     def stored(self, key: BlockKey, group: int, table: BlockTable) -> None:
@@ -73,7 +80,7 @@ class StoreNotes:
 
     def evicted(self, key: BlockKey, group: int, idle_s: float, by: Origin) -> None:
         self._notes.pop((key.hash, group), None)
-        self._settled.discard((key.hash, group))
+        self._settled.pop((key.hash, group), None)
 
     def cleared(self) -> None:
         self._notes.clear()

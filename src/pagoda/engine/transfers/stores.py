@@ -82,10 +82,11 @@ class TierStores:
             if len(chosen) >= most:
                 break
             note = self._notes.pop()
+            block_id = self._cache.published(note.key, note.group)
+            if block_id is None:  # it has gone since, or a window has let it go
+                continue
             if self._mover.wants(note.name, reused=note.reused):
-                block_id = self._cache.published(note.key, note.group)
-                if block_id is not None:
-                    chosen[block_id] = note
+                chosen[block_id] = note
             elif note.reused and self._mover.has(note.name):
                 self._notes.settle(note)
         return chosen

@@ -18,7 +18,7 @@ _STEPS = 2 ** (MEMORY + 1) - 1
 def windows_across(builder: Any, width: int, number: Any, row: Callable[[Any], Any]) -> Any:
     """Windows of one number of a chunk, int8, of as many vectors as a row has lanes.
 
-    row: makes the vector of a byte of the chunk, of each vector.
+    row: given the place of a byte in a chunk, makes a vector of that byte of each vector.
     """
     low, high = (row(index(byte)) for byte in (0, 1))
     kind = ir.VectorType(I32, low.type.count)

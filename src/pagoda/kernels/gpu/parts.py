@@ -7,7 +7,8 @@ MAX_SPLITS = 32
 
 PREFILL_PARTS = 65_536
 """Parts of a round of prefill attention: at least those of any tile, QUERY_ROWS · num_kv_heads ·
-most_splits; usually of two, whose programs keep a GPU busy. 32 MiB for heads of 128."""
+most_splits; usually of two, whose programs keep a GPU busy. 32 MiB for heads of 128. Of latents a
+tile has 2 · heads rows in up to 64 splits, so this bounds their heads."""
 
 
 def decode_parts(num_rows: int, num_heads: int) -> int:
@@ -19,7 +20,8 @@ LATENT_PARTS = 2**18
 """Parts of a round of decode attention to latents, at most: 513 MiB for latents of 512 numbers."""
 
 MOST_LATENT_HEADS = 512
-"""Heads of which a round has 16 rows."""
+"""Heads of which a round of decode has 16 rows, and one of prefill a tile: 2 · 512 · 64 parts."""
+assert 2 * MOST_LATENT_HEADS * 64 <= PREFILL_PARTS
 
 
 def latent_rows_of_round(num_heads: int) -> int:
