@@ -100,7 +100,11 @@ async def test_others_run_between_two_pieces_of_any_bodies() -> None:
         raise AssertionError
 
     app = Inflation(read, LIMIT, Turns())
-    scope: Scope = {"type": "http", "headers": [(b"content-encoding", b"gzip")]}
+    scope: Scope = {
+        "type": "http",
+        "path": "/",
+        "headers": [(b"content-encoding", b"gzip")],
+    }
     reading = [asyncio.create_task(app(dict(scope), receive, send)) for _ in range(3)]
     while not all(task.done() for task in reading):
         await asyncio.sleep(0)

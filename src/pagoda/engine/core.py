@@ -327,8 +327,7 @@ class Engine:
             self._in_hand.request_id = None
 
     def _progress(self, sequence: RunningSequence, token: SampledToken) -> None:
-        """The sequence has a new token: note it, end the sequence if it is the last, and see
-        whether somebody waits for it."""
+        """Note a new token, end the sequence if it is the last, and see whether somebody waits."""
         choice = self._roster.choices[sequence.sequence_id]
         if token.logprobs is not None:
             choice.note(token.logprobs, token.token_id)

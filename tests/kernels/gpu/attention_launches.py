@@ -12,6 +12,7 @@ import torch
 from launch import META, Launch, integers, numbers
 
 from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec
+from pagoda.codecs.calibrated import path_widths
 from pagoda.codecs.levels import gaussian_levels
 from pagoda.execution.gpu.layer_codes import page_codes
 from pagoda.kernels.gpu.code_form import PageCodes
@@ -77,7 +78,10 @@ def unfitted_codec(name: str, num_kv_heads: int, head_dim: int) -> Codec:
 
     def side(widths: tuple[int, ...]) -> CalibratedCodec:
         levels = {width: gaussian_levels(width) for width in widths}
-        return CalibratedCodec(widths, matrices, matrices, matrices[:, 0], levels, 1.0)
+        paths = {
+            width: np.arange(-(2**width), 2**width).astype(np.int8) for width in path_widths(widths)
+        }
+        return CalibratedCodec(widths, matrices, matrices, matrices[:, 0], levels, paths, 1.0)
 
     return Codec(*map(side, CALIBRATED[name]))
 
