@@ -93,6 +93,11 @@ class BlockForm(NamedTuple):
     values: VectorForm
 
     @property
+    def has_paths(self) -> bool:
+        """Some chunks are paths, whose numbers take more registers to read and to find."""
+        return bool(self.keys.most_path_bits or self.values.most_path_bits)
+
+    @property
     def is_mixed(self) -> bool:
         """Chunks differ in width: there are more loads, each of a part of its places."""
         return len(self.keys.runs) > 1 or len(self.values.runs) > 1

@@ -16,6 +16,10 @@ from pagoda.kernels.gpu.head_norms import HeadNorms, scales_of_rows
 from pagoda.kernels.gpu.turn import DEPTH, PRECISION, TURN_ROWS, matrix_lines, turn_warps
 from pagoda.kernels.gpu.windows import SinkQueries, sink_tensors
 
+_PATH_ROWS = 16
+"""Rows of a program that looks for paths: with twice the warps, its registers hold what that takes.
+"""
+
 
 @triton.jit
 def norm_weights(norm, column, inside, offset: tl.constexpr):
@@ -197,7 +201,10 @@ def rotate_and_encode(
     norms.require_widths(num_heads, num_kv_heads, head_dim)
     turns = (codes.query_turn, codes.key.turn, codes.value.turn)
     assert all(turn is None or turn.stride()[1:] == (head_dim, 1) for turn in turns)
-    coded_rotary_kernel[(triton.cdiv(num_tokens, TURN_ROWS), total_heads)](
+    rows, num_warps = TURN_ROWS, turn_warps(head_dim)
+    if form.has_paths:
+        rows, num_warps = _PATH_ROWS, 2 * num_warps
+    coded_rotary_kernel[(triton.cdiv(num_tokens, rows), total_heads)](
         query, qkv, blocks, positions, slot_mapping, cosines, sines, norms.query, norms.key,
         norms.eps, *sink_tensors(sinks, query),
         *turns, *(0 if turn is None else turn.stride(0) for turn in turns),
@@ -205,7 +212,7 @@ def rotate_and_encode(
         codes.value.levels, codes.value.bounds, codes.value.weights, num_tokens,
         q_heads=num_heads, kv_heads=num_kv_heads, head_dim=head_dim,
         padded_dim=triton.next_power_of_2(head_dim), block_size=codes.block_size,
-        half=cosines.shape[1], tile_rows=TURN_ROWS, form=form, norms_rows=norms.of_rows,
+        half=cosines.shape[1], tile_rows=rows, form=form, norms_rows=norms.of_rows,
         norm_offset=norms.weight_offset,
-        num_warps=turn_warps(head_dim), num_stages=2,
+        num_warps=num_warps, num_stages=2,
     )  # fmt: skip

@@ -47,16 +47,16 @@ _HEAD_TILE = 16
 """Query heads of a group, padded to the least that a matrix product takes."""
 
 
-def tile_tokens(head_dim: int, dtype: torch.dtype, is_mixed: bool = False) -> int:
+def tile_tokens(head_dim: int, dtype: torch.dtype, share: int = 1) -> int:
     """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB, on AMD 8 KiB.
 
     A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
     consumer chips, and three times into a multiprocessor of an H200: over 96 KiB are on their way
     at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory. On MI300 four
     programs share a compute unit, by registers as by shared memory, with 16 KiB on their way each.
-    Codes of several widths, is_mixed, have room for each on its way: half as many tokens.
+    `share`: of these tokens a tile has one in so many.
     """
-    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize * (1 + is_mixed)
+    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize * share
     return min(_MOST_TILE_TOKENS, max(16, _TILE_BYTES // row_bytes))
 
 
@@ -240,7 +240,9 @@ def decode_attention(
     assert decode_parts(len(rows), num_heads) <= len(partial.sums)
     form = None if codes is None else codes.form
     is_mixed = form is not None and form.is_mixed
-    tile = tile_tokens(head_dim, query.dtype, is_mixed)
+    # Codes of several widths have room for each on its way, and paths take more registers.
+    share = 4 if form is not None and form.has_paths else 2 if is_mixed else 1
+    tile = tile_tokens(head_dim, query.dtype, share)
     num_stages = 2 if is_mixed else NUM_STAGES
     shape = {
         "head_dim": head_dim,

@@ -30,14 +30,14 @@ def path_codes(x, codes, levels, bounds, weight, form: tl.constexpr):
     places_1, costs_1 = of_subset(x, levels, bounds, weight, bits, 2, form)
     places_2, costs_2 = of_subset(x, levels, bounds, weight, bits, 1, form)
     places_3, costs_3 = of_subset(x, levels, bounds, weight, bits, 3, form)
+    places = places_0 | (places_1 << 8) | (places_2 << 16) | (places_3 << 24)
     path = cheapest_path(costs_0, costs_1, costs_2, costs_3, x.shape[0], chunks)
     number = tl.arange(0, CHUNK_NUMBERS)[None, None, :]
     ring = path | (path << CHUNK_NUMBERS)
     steps = tl.reshape((ring[:, :, None] >> (number + RING_START)) & 7, x.shape)
     own = steps >> 2
     subset = ((steps >> 1) & 1) + 2 * (own ^ (steps & 1))
-    place = tl.where(subset == 0, places_0, tl.where(subset == 1, places_1, places_2))
-    place = tl.where(subset == 3, places_3, place)
+    place = (places >> (8 * subset)) & 255
     return tl.where((bits > 0)[None, :], (place << 1) | own, codes)
 
 
@@ -78,45 +78,64 @@ def of_subset(x, levels, bounds, weight, bits, steps: tl.constexpr, form: tl.con
 def cheapest_path(
     costs_0, costs_1, costs_2, costs_3, rows: tl.constexpr, chunks: tl.constexpr
 ):  # fmt: skip
-    """[rows, chunks] int32, a bit a number: the path of least cost that ends where it began."""
+    """[rows, chunks] int32, a bit a number: the path of least cost that ends where it began.
+
+    Paths from each state are tried one after the other, so that a program's registers hold those of
+    one.
+    """
     two = tl.arange(0, 2)
-    before, last, own = two[:, None, None], two[None, :, None], two[None, None, :]
-    subset = (last + 2 * (own ^ before))[None, None, None, :, :, :]
-    states = two[None, :] + 2 * two[:, None]
-    state = states[None, None, None, :, :]
-    first = tl.arange(0, 4)[None, None, :, None, None]
-    sums = tl.where(state == first, 0.0, _PAST) + tl.zeros((rows, chunks, 4, 2, 2), tl.float32)
-    history = tl.zeros((rows, chunks, 4, 2, 2), tl.int32)
-    is_second_way = (before == 1)[None, None, None, :, :, :]
-    for number in tl.range(CHUNK_NUMBERS):
-        cost_0 = cost_of(costs_0, number, rows, chunks)
-        cost_1 = cost_of(costs_1, number, rows, chunks)
-        cost_2 = cost_of(costs_2, number, rows, chunks)
-        cost_3 = cost_of(costs_3, number, rows, chunks)
-        cost = tl.where(subset == 0, cost_0, tl.where(subset == 1, cost_1, cost_2))
-        ways = sums[:, :, :, :, :, None] + tl.where(subset == 3, cost_3, cost)
-        way_1 = tl.sum(tl.where(is_second_way, 0.0, ways), 3)
-        way_2 = tl.sum(tl.where(is_second_way, ways, 0.0), 3)
-        is_second = way_2 < way_1
-        history |= is_second.to(tl.int32) << number
-        sums = tl.where(is_second, way_2, way_1)
-    ends = tl.sum(tl.sum(tl.where(state == first, sums, 0.0), 4), 3)
-    began = tl.argmin(ends, 2)
-    is_own = first == began[:, :, None, None, None]
-    history = tl.sum(tl.where(is_own, history, 0), 2)
-    path, now = tl.zeros((rows, chunks), tl.int32), began.to(tl.int32)
+    states = (two[None, :] + 2 * two[:, None])[None, None, :, :]
+    began = tl.zeros((rows, chunks), tl.int32)
+    least = tl.full((rows, chunks), float("inf"), tl.float32)
+    history = tl.zeros((rows, chunks, 2, 2), tl.int32)
+    for first in tl.range(4):
+        sums, came = ways_from(first, costs_0, costs_1, costs_2, costs_3, rows, chunks)
+        ends = tl.sum(tl.sum(tl.where(states == first, sums, 0.0), 3), 2)
+        is_less = ends < least
+        began = tl.where(is_less, first, began)
+        least = tl.where(is_less, ends, least)
+        history = tl.where(is_less[:, :, None, None], came, history)
+    path, now = tl.zeros((rows, chunks), tl.int32), began
     for back in tl.range(CHUNK_NUMBERS):
         number = CHUNK_NUMBERS - 1 - back
         path |= (now & 1) << number
-        is_now = states[None, None, :, :] == now[:, :, None, None]
+        is_now = states == now[:, :, None, None]
         came = tl.sum(tl.sum(tl.where(is_now, history, 0), 3), 2)
         now = (now >> 1) | (((came >> number) & 1) << 1)
     return path
 
 
 @triton.jit
+def ways_from(
+    first, costs_0, costs_1, costs_2, costs_3, rows: tl.constexpr, chunks: tl.constexpr
+):  # fmt: skip
+    """Of the best path from state `first` to each state, [rows, chunks, 2, 2]: what it costs, and
+    bits that say from which of two states it came to each number."""
+    two = tl.arange(0, 2)
+    before, last, own = two[:, None, None], two[None, :, None], two[None, None, :]
+    subset = (last + 2 * (own ^ before))[None, None, :, :, :]
+    is_second_way = (before == 1)[None, None, :, :, :]
+    states = (two[None, :] + 2 * two[:, None])[None, None, :, :]
+    sums = tl.where(states == first, 0.0, _PAST) + tl.zeros((rows, chunks, 2, 2), tl.float32)
+    came = tl.zeros((rows, chunks, 2, 2), tl.int32)
+    for number in tl.range(CHUNK_NUMBERS):
+        cost_0 = cost_of(costs_0, number, rows, chunks)
+        cost_1 = cost_of(costs_1, number, rows, chunks)
+        cost_2 = cost_of(costs_2, number, rows, chunks)
+        cost_3 = cost_of(costs_3, number, rows, chunks)
+        cost = tl.where(subset == 0, cost_0, tl.where(subset == 1, cost_1, cost_2))
+        ways = sums[:, :, :, :, None] + tl.where(subset == 3, cost_3, cost)
+        way_1 = tl.sum(tl.where(is_second_way, 0.0, ways), 2)
+        way_2 = tl.sum(tl.where(is_second_way, ways, 0.0), 2)
+        is_second = way_2 < way_1
+        came |= is_second.to(tl.int32) << number
+        sums = tl.where(is_second, way_2, way_1)
+    return sums, came
+
+
+@triton.jit
 def cost_of(costs, number, rows: tl.constexpr, chunks: tl.constexpr):
-    """Of each chunk's number, [rows, chunks, 1, 1, 1, 1]."""
+    """Of each chunk's number, [rows, chunks, 1, 1, 1]."""
     by_chunk = tl.reshape(costs, (rows, chunks, CHUNK_NUMBERS))
     is_own = tl.arange(0, CHUNK_NUMBERS)[None, None, :] == number
-    return tl.sum(tl.where(is_own, by_chunk, 0.0), 2)[:, :, None, None, None, None]
+    return tl.sum(tl.where(is_own, by_chunk, 0.0), 2)[:, :, None, None, None]
