@@ -190,11 +190,38 @@ async def test_who_waits_for_a_step_that_hangs_is_told_of_the_end(
         await engine.shutdown(0.05)
         told = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
         assert [type(each) for each in told] == [ShutDownError] * 2
+        await asyncio.wait_for(engine.shutdown(300), 20)  # it has been waited for already
         assert closed == []
     finally:
         free.set()
     await engine.shutdown()
     assert len(closed) == 1
+
+
+async def test_an_order_that_hangs_is_told_of_the_end(make_llm) -> None:
+    engine, free = AsyncEngine(make_llm().engine), threading.Event()
+    engine.start()
+    try:
+        ordered = asyncio.create_task(asyncio.to_thread(engine.use_cache, free.wait))
+        await until(lambda: engine._thread._in_hand is not None)
+        await engine.shutdown(0.05)
+        with pytest.raises(ShutDownError):
+            await asyncio.wait_for(ordered, 20)
+    finally:
+        free.set()
+    await engine.shutdown()
+    assert not engine.is_alive
+
+
+async def test_an_idle_engine_looks_again_whether_tiers_have_room(
+    make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, looks = AsyncEngine(make_llm().engine), list[bool]()
+    monkeypatch.setattr(engine.engine, "tidy", lambda: bool(looks.append(True)))
+    monkeypatch.setattr(type(engine.engine.transfers), "awaits_room", True)
+    engine.start()
+    await until(lambda: len(looks) > 3)
+    await engine.shutdown()
 
 
 async def test_after_shutdown_requests_are_refused(make_llm) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from planted_errors import require_nothing_left
 from tiered import let_load
 
 from checkpoints import CASES, write_checkpoint
+from pagoda.cache import block
+from pagoda.cache.prefix import BlockKey, block_key
 from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.core import Engine
 from pagoda.engine.llm import LLM
@@ -145,6 +147,25 @@ def test_what_comes_from_a_tier_is_what_was_computed_to_the_last_bit(
     loads = second.engine.transfers.loads
     assert 0 < loads.num_tokens_loaded <= loads.num_tokens_asked
     assert set(loads.endings) <= {"whole", "not_found"}
+
+
+def test_a_prompt_is_hashed_once_whoever_is_asked_for_it(
+    tiered: LLM, tiers: tuple[FakeTier, FakeTier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed = list[tuple[bytes, tuple[int, ...]]]()
+
+    def noted(parent: bytes, tokens: Sequence[int]) -> BlockKey:
+        hashed.append((parent, tuple(tokens)))
+        return block_key(parent, tokens)
+
+    monkeypatch.setattr(block, "block_key", noted)
+    near, _ = tiers
+    kept = len(near.frames) // 2  # so that some prompts are loaded in part
+    near.frames = dict(list(near.frames.items())[:kept])
+    for prompt in PROMPTS:
+        hashed.clear()
+        answers(tiered, [prompt])
+        assert len(hashed) == len(set(hashed)) > 0
 
 
 def blocks_of(llm: LLM) -> dict[bytes, bytes]:

@@ -10,6 +10,7 @@ import pytest
 from pagoda.cache import CacheManager
 from pagoda.engine.transfers.store_notes import StoreNotes
 from pagoda.engine.transfers.stores import TierStores
+from pagoda.engine.transfers.transfers import TierTransfers
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.tier import FrameBytes
 
@@ -29,9 +30,8 @@ class Copied:
 class Mover:
     """Of one tier, which has what it was given, and may be down."""
 
-    num_free_bytes = 2**20
-
     def __init__(self) -> None:
+        self.num_free_bytes = 2**20
         self.known = set[BlockName]()
         self.is_down = False
         self.num_asked = 0
@@ -39,6 +39,8 @@ class Mover:
     def wants(self, name: BlockName, *, reused: bool) -> bool:
         self.num_asked += 1
         return not self.is_down and name not in self.known
+
+    def close(self, timeout_s: float) -> None: ...
 
     def has(self, name: BlockName) -> bool:
         return name in self.known
@@ -134,6 +136,20 @@ def test_what_left_the_cache_is_noted_again() -> None:
     subject.cache.forget()
     subject.ask(hot)
     assert subject.ask(hot) == 4, "the cache was emptied"
+
+
+def test_what_no_tier_has_room_for_waits_for_it() -> None:
+    subject, hot = Subject(), list(range(16))
+    transfers = TierTransfers(None, subject.stores, subject.mover)  # type: ignore[arg-type]
+    subject.mover.num_free_bytes = BLOCK_BYTES - 1
+    assert (transfers.has_stores, transfers.awaits_room) == (False, False)
+    subject.ask(hot)
+    subject.ask(hot)
+    assert (transfers.has_stores, transfers.awaits_room) == (False, True)
+    subject.mover.num_free_bytes = 2 * BLOCK_BYTES
+    assert (transfers.has_stores, transfers.awaits_room) == (True, False)
+    subject.hand_out()
+    assert (transfers.has_stores, transfers.awaits_room) == (False, False)
 
 
 def test_whoever_has_nothing_else_to_do_waits_for_the_device() -> None:

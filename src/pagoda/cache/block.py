@@ -141,6 +141,17 @@ class BlockTable:
         self._tokens = tokens
         return keys
 
+    def take_keys(self, table: BlockTable, tokens: Sequence[int], block_size: int) -> None:
+        """Take over the keys of a table of `tokens`, or of more that begin with these, so that they
+        are not computed again. Raises `BlockTableError` for one of another origin, and if this one
+        has keys already.
+        """
+        if self.keys or table.root != self.root:
+            limit = "keys go from a table to a new one of the same origin alone"
+            raise BlockTableError("table", table, limit)
+        self.keys = table.keys[: len(tokens) // block_size]
+        self._tokens = tokens
+
     def require_reservable(self, start: int, stop: int, block_size: int) -> None:
         """Positions `start` to `stop - 1` may be made writable."""
         if self.is_freed:

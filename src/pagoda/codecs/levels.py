@@ -12,7 +12,7 @@ import numpy as np
 
 from pagoda.codecs.trellis import SUBSETS, window_places
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import MEMORY, TABLE_SIZE, WINDOWS
+from pagoda.kernels.vector_code import TABLE_SIZE, path_place
 
 LARGEST = 127
 """The outermost level."""
@@ -46,7 +46,7 @@ def kernel_tables(
         count = 2**bits
         levels[count : 2 * count], bounds[count : 2 * count - 1] = table.values, table.bounds
     for bits, own in paths.items():
-        first, count = WINDOWS + 2 ** (bits + MEMORY), len(own) // SUBSETS
+        first, count = path_place(bits), len(own) // SUBSETS
         found = level_table(own[window_places(bits)].reshape(-1, count))
         part = slice(first, first + found.values.size)
         levels[part] = found.values.ravel()

@@ -18,9 +18,9 @@ from functools import cache
 import numpy as np
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import CHUNK, MEMORY
+from pagoda.kernels.vector_code import CHUNK, MEMORY, SUBSET_STEPS
 
-SUBSETS = 4
+SUBSETS = len(SUBSET_STEPS)
 _STATES = 4
 """The last two steps of a path: the last one in the lower bit."""
 

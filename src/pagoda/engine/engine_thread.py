@@ -28,6 +28,9 @@ from pagoda.request import Request
 
 logger = logging.getLogger("pagoda")
 
+_AWAITS_ROOM_S = 0.1
+"""After so long an idle engine looks whether tiers have room again for what is to be stored."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -83,9 +86,9 @@ class EngineThread:
         """End every request that is left and wait for the thread to finish, `timeout_s` at most.
 
         False if it has not: a step or an order hangs, and whoever waits has been told
-        nevertheless. Nobody waits for that thread a second time.
+        nevertheless. From then on it is waited for without a bound or not at all.
         """
-        if self._has_given_up:
+        if self._has_given_up and timeout_s is not None:
             return not self._thread.is_alive()
         if self._thread.is_alive():
             self._inbox.put(Order(self._note_stop, _tell_nobody))
@@ -157,9 +160,12 @@ class EngineThread:
         return self._engine.tidy() or next(self._chores, "none is left") is None
 
     def _take_orders(self, wait: bool) -> None:
-        while wait or not self._inbox.empty():
+        if wait:
+            timeout_s = _AWAITS_ROOM_S if self._engine.transfers.awaits_room else None
+            with suppress(queue.Empty):
+                self._carry_out(self._inbox.get(timeout=timeout_s))
+        while not self._inbox.empty():
             self._carry_out(self._inbox.get())
-            wait = False
 
     def _carry_out(self, order: Order) -> None:
         self._in_hand = order

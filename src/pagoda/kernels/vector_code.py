@@ -93,6 +93,8 @@ WINDOWS = 2 ** (MOST_LEVEL_BITS + 1)
 TABLE_SIZE = WINDOWS + 2 ** (MOST_WINDOW_BITS + 1)
 """Entries of a table of levels: those of codes of b bits begin at 2 ** b, those of windows of b
 bits at `WINDOWS` + 2 ** b. The rest of a code is the lowest bits of a window."""
+SUBSET_STEPS = (0, 2, 1, 3)
+"""Of each of a trellis's subsets, the steps of the first window whose level is in it."""
 SCALE_BYTES = MappingProxyType({"float32": 4, "float16": 2, "ufloat8": 1})
 """Of a scale, by its dtype. A ufloat8 has no sign, `UFLOAT8_FRACTION` bits of fraction and else
 exponent: code n stands for (1 + n % 8 / 8) · 2 ** (n // 8 - `UFLOAT8_BIAS`), and 0 for 0."""
@@ -100,6 +102,11 @@ UFLOAT8_FRACTION = 3
 UFLOAT8_BIAS = 16
 SCALE_REACH = 2
 """Codes of a ufloat8 that are tried to either side of the one nearest to a root mean square."""
+
+
+def path_place(width: int) -> int:
+    """Where levels of windows begin in a table, of paths whose codes have that width."""
+    return WINDOWS + 2 ** (width + MEMORY)
 
 
 class Float8Form(NamedTuple):
@@ -172,7 +179,7 @@ class VectorCode:
 
     def table_place(self, width: int) -> int:
         """Where levels of that width begin in a table."""
-        return WINDOWS * self.is_path(width) + 2 ** self.table_bits(width)
+        return path_place(width) if self.is_path(width) else 2**width
 
     @property
     def head_size(self) -> int:

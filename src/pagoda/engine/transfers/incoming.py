@@ -31,14 +31,17 @@ class IncomingPrefix:
         import_blocks: ImportBlocks,
         table: BlockTable,
         tokens: Sequence[int],
+        known: BlockTable | None = None,
     ) -> None:
         """`table`: new, of the sequence's tenant, salt and retention; for `tokens` alone, of which
-        only whole blocks are looked at."""
+        only whole blocks are looked at. `known`: another table of the sequence, whose keys are."""
         self._cache = cache
         self._import_blocks = import_blocks
         self._table = table
         self.tokens = tokens[: len(tokens) // cache.block_size * cache.block_size]
         self._num_blocks = 0
+        if known is not None:
+            table.take_keys(known, self.tokens, cache.block_size)
 
     @property
     def tenant(self) -> str:

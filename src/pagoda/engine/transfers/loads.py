@@ -92,7 +92,7 @@ class TierLoads:
         asked = self._mover.whom_to_ask(num_missing, compute_s)
         if not asked.shelves:
             return NOTHING_TO_LOAD
-        prefix = self._prefix(sequence.request, sequence.token_ids)
+        prefix = self._prefix(sequence.request, sequence.token_ids, sequence.table)
         if not prefix.claim():
             return NOTHING_TO_LOAD
         self.num_tokens_asked += num_missing * size
@@ -146,9 +146,9 @@ class TierLoads:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _prefix(self, request: Request, tokens: Sequence[int]) -> IncomingPrefix:
+    def _prefix(self, request: Request, tokens: Sequence[int], known: BlockTable) -> IncomingPrefix:
         table = self._open_table(request)
-        return IncomingPrefix(self._cache, self._import_blocks, table, tokens)
+        return IncomingPrefix(self._cache, self._import_blocks, table, tokens, known)
 
     def _allowance_s(self, compute_s: float | None) -> float:
         if compute_s is None:
@@ -185,10 +185,10 @@ class TierLoads:
             return
         segments = leading(segments, num_worth)
         if num_worth < prefix.num_missing:  # what is not loaded is nobody's to wait for
-            num_cached, tokens = prefix.num_blocks, prefix.tokens
-            prefix.free()
-            stop = (num_cached + num_worth) * self._cache.block_size
-            prefix = load.prefix = self._prefix(self._loads[load], tokens[:stop])
+            whole, num_cached = prefix, prefix.num_blocks
+            whole.free()
+            tokens = whole.tokens[: (num_cached + num_worth) * self._cache.block_size]
+            prefix = load.prefix = self._prefix(self._loads[load], tokens, whole.table)
             if not prefix.claim():  # another brings it meanwhile
                 self._drop(load, _WHOLE)
                 load.forget()

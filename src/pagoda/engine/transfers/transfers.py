@@ -42,6 +42,11 @@ class Transfers(Protocol):
         """`hand_out` has more to do, and can."""
         ...
 
+    @property
+    def awaits_room(self) -> bool:
+        """`hand_out` has more to do, and can once tiers have taken what they were given."""
+        ...
+
     def stats(self) -> TransferStats:
         """As of now; any thread may ask."""
         ...
@@ -54,7 +59,7 @@ class Transfers(Protocol):
 class NoTransfers:
     """Blocks are in the cache or nowhere."""
 
-    has_stores = False
+    has_stores = awaits_room = False
 
     def take_in(self) -> None:
         """Nothing comes."""
@@ -103,6 +108,11 @@ class TierTransfers:
     @property
     def has_stores(self) -> bool:
         return self._stores.can_go_on and not self._has_failed
+
+    @property
+    def awaits_room(self) -> bool:
+        waits = self._stores.num_waiting > 0 and not self._stores.can_go_on
+        return waits and not self._has_failed
 
     def stats(self) -> TransferStats:
         loads = self.loads

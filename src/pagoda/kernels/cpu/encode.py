@@ -21,8 +21,8 @@ import numpy as np
 from numba import float32, njit, types
 
 from pagoda.kernels.cpu.half import from_half, to_half
+from pagoda.kernels.cpu.nearest_codes import nearest_codes
 from pagoda.kernels.cpu.nearest_levels import nearest_levels
-from pagoda.kernels.cpu.nearest_paths import nearest_paths
 from pagoda.kernels.cpu.number import bits_of, emitted, number_at, put_number
 from pagoda.kernels.cpu.pack_codes import pack_codes
 from pagoda.kernels.cpu.routine import compiled
@@ -224,7 +224,6 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
 @cache
 def _encode_weighted(code: VectorCode) -> Any:
     size, text, nothing = code.head_size, code.text, np.float32(0.0)
-    has_paths = any(map(code.is_path, code.widths))
 
     def encode(
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
@@ -239,10 +238,7 @@ def _encode_weighted(code: VectorCode) -> Any:
             error = _weighted_error(x, memory + size * 4, weights, size, ufloat8(tried))
             if error < least:
                 best, least = tried, error
-        factor = _inverse(ufloat8(best))
-        nearest_levels(x, memory, nothing, factor, levels, bounds, text)
-        if has_paths:
-            nearest_paths(x, memory, factor, weights, levels, bounds, text)
+        nearest_codes(x, memory, _inverse(ufloat8(best)), weights, levels, bounds, text)
         _put_byte(scale, best)
         pack_codes(memory, out, token, block_size, by_token, text)
 

@@ -10,12 +10,18 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.gpu.code_form import run_of
-from pagoda.kernels.gpu.read_codes import CHUNK_NUMBERS, RING_START, in_run
-from pagoda.kernels.vector_code import MEMORY, WINDOWS
+from pagoda.kernels.gpu.read_codes import CHUNK_NUMBERS, RING_START, in_run, level_starts
+from pagoda.kernels.vector_code import SUBSET_STEPS
 
 _PAST = tl.constexpr(1e30)
 """More than any path costs."""
-_WINDOWS, _MEMORY = tl.constexpr(WINDOWS), tl.constexpr(MEMORY)
+
+
+# Triton 3.6 hands a part of a constant on as a constant only where a function gives it.
+@triton.constexpr_function
+def first_steps(subset):
+    """Of a subset's first window."""
+    return SUBSET_STEPS[subset]
 
 
 @triton.jit
@@ -27,8 +33,8 @@ def path_codes(x, codes, levels, bounds, weight, form: tl.constexpr):
     chunks: tl.constexpr = x.shape[1] // CHUNK_NUMBERS
     bits = path_bits(tl.arange(0, x.shape[1]), form)
     places_0, costs_0 = of_subset(x, levels, bounds, weight, bits, 0, form)
-    places_1, costs_1 = of_subset(x, levels, bounds, weight, bits, 2, form)
-    places_2, costs_2 = of_subset(x, levels, bounds, weight, bits, 1, form)
+    places_1, costs_1 = of_subset(x, levels, bounds, weight, bits, 1, form)
+    places_2, costs_2 = of_subset(x, levels, bounds, weight, bits, 2, form)
     places_3, costs_3 = of_subset(x, levels, bounds, weight, bits, 3, form)
     places = places_0 | (places_1 << 8) | (places_2 << 16) | (places_3 << 24)
     path = cheapest_path(costs_0, costs_1, costs_2, costs_3, x.shape[0], chunks)
@@ -57,13 +63,11 @@ def path_bits_of(dims, run: tl.constexpr):
 
 
 @triton.jit
-def of_subset(x, levels, bounds, weight, bits, steps: tl.constexpr, form: tl.constexpr):
-    """Which level of a subset is nearest, int32, and what it costs: [rows, padded_dim].
-
-    steps: of the first window that has them.
-    """
+def of_subset(x, levels, bounds, weight, bits, subset: tl.constexpr, form: tl.constexpr):
+    """Which level of a subset is nearest, int32, and what it costs: [rows, padded_dim]."""
     count = tl.where(bits > 0, (1 << bits) >> 1, 0)
-    starts = tl.where(bits > 0, _WINDOWS + (1 << (bits + _MEMORY)) + steps * count, 0)
+    own = level_starts(tl.arange(0, x.shape[1]), form) + first_steps(subset) * count
+    starts = tl.where(bits > 0, own, 0)
     place = tl.zeros(x.shape, tl.int32)
     for step in tl.static_range(form.most_path_bits - 1):
         more = place + (1 << (form.most_path_bits - 2 - step))

@@ -1,4 +1,5 @@
-"""The nearest paths of a vector's chunks, all in registers: see `codecs.trellis`.
+"""The nearest codes of a vector under its scale; where chunks are paths, all in registers, those of
+the nearest paths: see `codecs.trellis`.
 
 chunk by chunk    of each subset the nearest level of every number, and what it costs
 number by number  sixteen sums in a register, by the state that a path began in and its own:
@@ -27,12 +28,10 @@ from pagoda.kernels.cpu.vector import (
     spread,
     store_vector,
 )
-from pagoda.kernels.vector_code import CHUNK, VectorCode
+from pagoda.kernels.vector_code import CHUNK, SUBSET_STEPS, VectorCode
 
 _STEPS = ir.IntType(CHUNK)
 _STATES = 4
-_SUBSET_WINDOWS = (0, 2, 1, 3)
-"""The first window of each subset has these steps."""
 _TOGETHER = 4
 """Chunks whose paths are found side by side: each sum waits for those before it."""
 _PAST = 1e30
@@ -47,21 +46,19 @@ class _Subsets(NamedTuple):
 
 
 @emitted
-def nearest_paths(
+def nearest_codes(
     typing: Any, x: Any, codes: Any, factor: Any, weights: Any, levels: Any, bounds: Any, code: Any
 ) -> Any:
-    """Write the codes, as whole numbers in [head_size] float32, of those chunks that are paths: of
-    the path nearest to x · factor.
+    """Write the codes that are nearest to x · factor, as whole numbers in [head_size] float32: of
+    the nearest path, or each number's own.
 
     x: [head_size] float32. weights: likewise, of squared errors. levels, int8, and bounds, float32:
     tables. code: of a `VectorCode`, a constant. What is no number gets some code.
     """
     vector_code = VectorCode.of_text(code.literal_value)
-    chunks = [
-        (chunk, width)
-        for chunk, width in enumerate(vector_code.widths)
-        if vector_code.is_path(width)
-    ]
+    chunks: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for chunk, width in enumerate(vector_code.widths):
+        chunks[vector_code.is_path(width)].append((chunk, width))
     size = types.intp
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -72,23 +69,31 @@ def nearest_paths(
             builder.inttoptr(args[5], F32.as_pointer()),
         )
 
-        def subsets(chunk: int, width: int) -> _Subsets:
-            place = [index(chunk * CHUNK)]
-            read, weight = (
-                load_vector(builder, builder.gep(each, place), floats(CHUNK))
-                for each in (source, weight_of)
-            )
-            values = builder.fmul(read, times)
-            return _of_subsets(builder, values, weight, tables, vector_code, width)
+        def of_chunk(vector: Any, chunk: int) -> Any:
+            return load_vector(builder, builder.gep(vector, [index(chunk * CHUNK)]), floats(CHUNK))
 
-        for first in range(0, len(chunks), _TOGETHER):
-            part = chunks[first : first + _TOGETHER]
+        def scaled(chunk: int) -> Any:
+            return builder.fmul(of_chunk(source, chunk), times)
+
+        def store(chunk: int, codes: Any) -> None:
+            numbers = builder.sitofp(codes, floats(CHUNK))
+            store_vector(builder, numbers, builder.gep(target, [index(chunk * CHUNK)]))
+
+        def subsets(chunk: int, width: int) -> _Subsets:
+            weight = of_chunk(weight_of, chunk)
+            return _of_subsets(builder, scaled(chunk), weight, tables, vector_code, width)
+
+        for chunk, width in chunks[False]:
+            first = vector_code.table_place(width)
+            below, _ = Search(builder, *tables, first, 2**width).nearest(scaled(chunk))
+            store(chunk, below)
+        paths = chunks[True]
+        for first in range(0, len(paths), _TOGETHER):
+            part = paths[first : first + _TOGETHER]
             found = [subsets(*each) for each in part]
-            paths = _cheapest(builder, [each.costs for each in found])
-            for (chunk, _), each, path in zip(part, found, paths, strict=True):
-                own = _codes(builder, each.places, path)
-                numbers = builder.sitofp(own, floats(CHUNK))
-                store_vector(builder, numbers, builder.gep(target, [index(chunk * CHUNK)]))
+            cheapest = _cheapest(builder, [each.costs for each in found])
+            for (chunk, _), each, path in zip(part, found, cheapest, strict=True):
+                store(chunk, _codes(builder, each.places, path))
         return context.get_dummy_value()
 
     return types.void(size, size, types.float32, size, size, size, code), emit
@@ -98,7 +103,7 @@ def _of_subsets(
     builder: Any, values: Any, weight: Any, tables: tuple[Any, Any], code: VectorCode, width: int
 ) -> _Subsets:
     count, places, costs = 2 ** (width - 1), [], []
-    for steps in _SUBSET_WINDOWS:
+    for steps in SUBSET_STEPS:
         first = code.table_place(width) + steps * count
         place, level = Search(builder, *tables, first, count).nearest(values)
         error = builder.fsub(values, level)
