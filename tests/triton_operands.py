@@ -115,7 +115,8 @@ def arithmetic(name: str) -> Any:
         if kind.name == "int32" and sanitize_overflow:
             found = fitting(operation(left, right, dtype=np.int64), np.int32, name)
         else:
-            found = operation(left, right)
+            with np.errstate(over="ignore"):  # a float becomes infinite, as on a device
+                found = operation(left, right)
         lengths = [lengths_of(each) for each in (lhs, rhs) if isinstance(each, core.tensor)]
         shape = lengths[0] if lengths[0] == lengths[-1] else shape_of(*lengths)
         type_ = block_of(kind, shape) if shape else kind

@@ -211,3 +211,16 @@ def test_a_float_within_the_slots_changes_nothing(sharing: bool) -> None:
     assert cache.reserve(held, 9.0, 10.0) == ()
     cache.commit(held, TOKENS, 10.0)
     assert (list(held.block_ids), held.keys, held.num_committed, cache.stats()) == before
+
+
+def test_keys_go_to_a_new_table_of_the_same_origin_alone() -> None:
+    cache, tokens = CacheManager(4, SIZE), list(range(3 * SIZE + 1))
+    known, new, other = cache.open(), cache.open(), cache.open(tenant="other")
+    cache.match(known, tokens)
+    new.take_keys(known, tokens[: 2 * SIZE], SIZE)
+    assert new.keys == known.keys[:2]
+    assert len(known.keys) == 3
+    for table in (new, other):
+        with pytest.raises(BlockTableError, match="a new one of the same origin"):
+            table.take_keys(known, tokens, SIZE)
+    assert (len(new.keys), other.keys) == (2, [])

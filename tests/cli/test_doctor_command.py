@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
 
+from cli.http_server import serving
 from doctor.doctor_metrics import READINGS, texts_of
 from pagoda.cli.main import run
 from pagoda.cli.metrics_watch import Clock, metrics_url, watch
@@ -45,18 +45,8 @@ def answering(answer: Callable[[int, str | None], tuple[int, str]]) -> Iterator[
             self.end_headers()
             self.wfile.write(f"{text}\n".encode())
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as url:
+        yield url
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +20,7 @@ from decoders import (
     tokens,
     varied_spec,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
-from triton.runtime.interpreter import GridExecutor
-from triton.runtime.jit import JITFunction
+from kernel_launches import Operations, launcher, note_launches
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.execution.batch import DrawnTokens
@@ -39,7 +36,7 @@ from pagoda.kernels.gpu.prefill_tiling import (
 )
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
 from pagoda.storage.gpu_storage import GPUStorage
-from triton_device import DEVICE, HAS_GPU
+from triton_device import DEVICE
 
 BLOCK_SIZE = 8
 NUM_TOKENS = 41
@@ -130,15 +127,7 @@ def test_no_batch_within_the_limits_takes_new_memory_for_logits(graph_sizes: tup
 
 
 def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.MonkeyPatch):
-    launched: set[str] = set()
-    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
-    launch = getattr(launcher, method)
-
-    def note(kernel: Any, *args: object, **kwargs: object) -> object:
-        launched.add(kernel.fn.__name__)
-        return launch(kernel, *args, **kwargs)
-
-    monkeypatch.setattr(launcher, method, note)
+    launched = note_launches(monkeypatch)
     spec = decoder_spec([AttentionSpec(1, 1, 16, 0.25, rope_spec(16), qk_norm=QKNorm.HEAD)])
     spec = dataclasses.replace(spec, logit_scale=0.5)
     storage = GPUStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
@@ -255,20 +244,6 @@ def test_heads_without_a_kernel_are_refused_by_name(
     assert (refusal.value.field, refusal.value.value) == (field, value)
 
 
-class Operations(TorchDispatchMode):
-    """Notes what PyTorch is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.names.add(str(function))
-        return function(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize(
     ("count", "formats"),
     [(1, "float32"), (4, "float32"), (4, ["int4_per_token_head", "float32", "turboquant_3bit_nc"])],
@@ -287,8 +262,7 @@ def test_launches_take_no_memory_and_wait_for_nothing(
     storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats), 4, DEVICE)
     weights = on_device(random_weights(MIXED), DEVICE)
     GPUExecutor(MIXED, weights, storage, MAX_MODEL_LEN, (count,), capture=keep).warm_up()
-    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
-    monkeypatch.setattr(launcher, method, lambda *_, **__: None)
+    monkeypatch.setattr(*launcher(), lambda *_, **__: None)
     with noted:
         launches[0]()
     views = {f"aten.{name}" for name in ("slice.Tensor", "view.dtype", "view.default", "t.default")}

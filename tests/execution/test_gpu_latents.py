@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 from decoders import Pager, decoder_spec, on_device, random_weights, rope_spec, run, tokens
-from test_gpu_executor import Operations
-from triton.runtime.interpreter import GridExecutor
-from triton.runtime.jit import JITFunction
+from kernel_launches import Operations, launcher, note_launches
 
 from pagoda.codecs import LATENT_CODECS
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
@@ -27,7 +25,7 @@ from pagoda.models.decoder import (
 )
 from pagoda.sizing.gpu_step import layer_shape
 from pagoda.storage.gpu_storage import GPUStorage
-from triton_device import DEVICE, HAS_GPU
+from triton_device import DEVICE
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow")  # exp of the interpreter
 
@@ -153,15 +151,7 @@ def test_only_blocks_of_the_batch_are_written_and_blocks_go_out_and_come_in() ->
 
 
 def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    launched: set[str] = set()
-    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
-    launch = getattr(launcher, method)
-
-    def note(kernel: Any, *args: object, **kwargs: object) -> object:
-        launched.add(kernel.fn.__name__)
-        return launch(kernel, *args, **kwargs)
-
-    monkeypatch.setattr(launcher, method, note)
+    launched = note_launches(monkeypatch)
     small = LatentAttentionSpec(1, 16, 16, 16, 4, 16, 0.2, rope_spec(4))
     spec = decoder_spec([small])
     storage = GPUStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
@@ -187,8 +177,7 @@ def test_launches_take_no_memory_and_wait_for_nothing(monkeypatch: pytest.Monkey
 
     spec = decoder_spec([BY_LATENTS, MANY_HEADS])
     make(spec, graph_sizes=(3,), capture=keep)[0].warm_up()
-    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
-    monkeypatch.setattr(launcher, method, lambda *_, **__: None)
+    monkeypatch.setattr(*launcher(), lambda *_, **__: None)
     with noted:
         launches[0]()
     views = {
