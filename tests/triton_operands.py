@@ -29,6 +29,7 @@ TYPES: dict[tuple[str, Shape], Any] = {}
 
 shape_of = cache(np.broadcast_shapes)
 with_casts = TritonSemantic.binary_op_type_checking_impl
+of_eight_bits = InterpreterBuilder.create_dot
 
 
 def block_of(kind: Any, shape: Shape) -> Any:
@@ -150,6 +151,18 @@ def expand(self: Any, given: Any, axis: int) -> Any:
     return TensorHandle(data, given.dtype.scalar)
 
 
+def dot(self: Any, a: Any, b: Any, d: Any, precision: Any, imprecise: Any) -> TensorHandle:
+    """Summed in float64 and rounded once.
+
+    Sums of float32 by NumPy's BLAS depend on the CPU and on where in a tile a row lies: a row of a
+    GPU's product depends on neither.
+    """
+    if any(each.dtype.is_floating() and each.dtype.primitive_bitwidth == 8 for each in (a, b)):
+        return of_eight_bits(self, a, b, d, precision, imprecise)
+    product = np.matmul(a.data.astype(np.float64), b.data.astype(np.float64))
+    return TensorHandle((product + d.data).astype(d.data.dtype), d.dtype.scalar)
+
+
 def patch() -> None:
     """Have the interpreter do so."""
     TritonSemantic.broadcast_impl_value = broadcast
@@ -159,3 +172,4 @@ def patch() -> None:
         setattr(TritonSemantic, name, arithmetic(name))
     TensorHandle.__init__ = handle
     InterpreterBuilder.create_expand_dims = expand
+    InterpreterBuilder.create_dot = dot
