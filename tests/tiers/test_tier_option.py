@@ -10,8 +10,11 @@ import pytest
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.disk import DiskTier
 from pagoda.tiers.duration import MOST_S, parse_duration, parse_timeout
-from pagoda.tiers.kinds import KINDS, is_shared, open_tier, parse_tier
+from pagoda.tiers.kinds import KINDS, is_shared, open_tier, parse_inspected_tier, parse_tier
+from pagoda.tiers.tier import TierError
 from pagoda.tiers.tier_option import StorePolicy
+
+NAME = "0" * 16 + "-" + "0" * 64
 
 TAKEN: dict[str, dict[str, Any]] = {
     "disk:/kv,size=20GiB": {
@@ -106,18 +109,30 @@ def test_a_tier_is_opened_without_being_touched(tmp_path: Path) -> None:
     assert isinstance(tier, DiskTier)
     assert tier.usage().capacity_bytes == 2**30
     assert not path.exists()
-    assert tier.holds(["0" * 16 + "-" + "0" * 64], 5.0) == [False]
+    assert tier.holds([NAME], 5.0) == [False]
     assert path.exists()
     tier.close()
     assert open_tier(parse_tier("host:size=1000"), 100).kind == "host"
 
 
 def test_a_command_needs_no_more_than_an_address() -> None:
-    assert parse_tier("disk:/kv", beside=True).capacity_bytes is None
+    for text in ("disk:/kv", "disk:/kv,size=1GiB", "redis://h"):
+        assert parse_inspected_tier(text).store is StorePolicy.NEVER
     with pytest.raises(InvalidOptionError, match="must be disk:PATH"):
-        parse_tier("disk:", beside=True)
+        parse_inspected_tier("disk:")
     with pytest.raises(InvalidOptionError, match="is in a server's own memory"):
-        open_tier(parse_tier("host:size=1GiB"), 100, beside=True)
+        parse_inspected_tier("host:size=1GiB")
+
+
+def test_a_command_takes_no_folder_from_a_server(tmp_path: Path) -> None:
+    served = open_tier(parse_tier(f"disk:{tmp_path},size=1GiB"), 1000)
+    inspected = open_tier(parse_inspected_tier(f"disk:{tmp_path},size=1GiB"), 1000)
+    served.store([(NAME, b"frame")], 5.0)
+    assert inspected.holds([NAME], 5.0) == [True]
+    with pytest.raises(TierError, match="for inspection alone"):
+        inspected.store([(NAME, b"frame")], 5.0)
+    served.close()
+    inspected.close()
 
 
 def test_spans_of_time() -> None:

@@ -24,8 +24,8 @@ _TOUCHED_EVERY_S = 60.0
 """A file's time is no older than its last use by more than this."""
 _QUARANTINE_SHARE = 16
 """Bad frames that are set apart take a sixteenth of the room at most."""
-_QUARANTINE_BESIDE = 64 * 2**20
-"""Bytes of them, where the room is not known."""
+_QUARANTINE_BYTES = 64 * 2**20
+"""So much at most, where the room is not known."""
 
 
 class _Kept(NamedTuple):
@@ -46,22 +46,22 @@ class DiskTier(Tier):
     def __init__(
         self,
         path: Path,
-        capacity_bytes: int,
+        capacity_bytes: int | None,
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
-        beside: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`path` is made where it is not there, by the first call.
 
-        max_frame_bytes: no more of a file is read. beside: for commands beside a server that may
-        be using the folder: everything but storing can be done, and nothing is made.
-        clock: seconds since the epoch.
+        capacity_bytes: None for commands that inspect a folder which a server may be using:
+        everything but storing can be done, and nothing is made. max_frame_bytes: no more of a
+        file is read. clock: seconds since the epoch.
         """
         self._path = path
-        self._capacity_bytes = capacity_bytes
+        self._stores = capacity_bytes is not None
+        """The folder is its own. False: another process may be storing there."""
+        self._capacity_bytes = capacity_bytes or 0
         self._max_frame_bytes = max_frame_bytes
-        self._beside = beside
         self._clock = clock
         self._patience = Patience(f"disk {path}")
         self._opening = threading.Lock()
@@ -101,7 +101,7 @@ class DiskTier(Tier):
 
     def _load(self, folder: DiskFolder, name: str, position: int) -> bytes | None:
         used_at = self._moment(position)
-        is_old = not self._beside and self._is_old(name, used_at)
+        is_old = self._stores and self._is_old(name, used_at)
         frame = folder.read(name, self._max_frame_bytes + 1, used_at if is_old else None)
         if frame is None:
             self._miss(folder, name)
@@ -114,8 +114,9 @@ class DiskTier(Tier):
 
         def write() -> None:
             folder = self._opened()
-            if self._beside:
-                raise TierError(TierFault.DENIED, f"{self._path} was opened for looking alone")
+            if not self._stores:
+                limit = f"{self._path} was opened for inspection alone"
+                raise TierError(TierFault.DENIED, limit)
             if not self._counted.wait(deadline.left_s()):
                 raise TierError(TierFault.TIMEOUT, f"{self._path} is still being counted")
             with self._storing:
@@ -180,7 +181,7 @@ class DiskTier(Tier):
 
     def _count_quarantine(self, folder: DiskFolder) -> None:
         """And let no more of it stay than may."""
-        bound = self._capacity_bytes // _QUARANTINE_SHARE or _QUARANTINE_BESIDE
+        bound = self._capacity_bytes // _QUARANTINE_SHARE or _QUARANTINE_BYTES
         self._quarantined_bytes = folder.trim_quarantine(bound)
 
     def _take_away(
@@ -219,8 +220,11 @@ class DiskTier(Tier):
             if self._closed:
                 raise TierError(TierFault.UNREACHABLE, f"{self._path} was closed")
             if self._folder is None:
-                folder = DiskFolder(self._path, beside=self._beside)
-                folder.open()
+                folder = DiskFolder(self._path)
+                if self._stores:
+                    folder.take()
+                else:
+                    folder.inspect()
                 self._folder = folder
                 if self._closed:  # meanwhile
                     self.close()
@@ -244,14 +248,14 @@ class DiskTier(Tier):
         def count() -> None:
             try:
                 found = sorted(folder.entries(), key=lambda entry: entry.used_at or 0.0)
-                if not self._beside:
+                if self._stores:
                     self._count_quarantine(folder)
                 with self._lock:
                     for entry in found:
                         kept = _Kept(on_disk(entry.num_bytes), entry.used_at or 0.0)
                         self._files[entry.name] = kept
                         self._num_bytes += kept.num_bytes
-                if not self._beside:
+                if self._stores:
                     self._shrink(folder, 0)
             except TierError:
                 self._reopen(folder)
@@ -262,7 +266,7 @@ class DiskTier(Tier):
 
     def _is_certain(self) -> bool:
         """Nobody else stores here, and all files are known."""
-        return not self._beside and self._counted.is_set()
+        return self._stores and self._counted.is_set()
 
     def _moment(self, position: int) -> float:
         """When the frame at a position of a call counts as used: the first one last, since the
@@ -289,7 +293,7 @@ class DiskTier(Tier):
 
     def _miss(self, folder: DiskFolder, name: str) -> None:
         """A file is not there: if it was, somebody removed it or set it apart."""
-        if self._forget(name) and not self._beside:
+        if self._forget(name) and self._stores:
             self._count_quarantine(folder)
 
     def _forget(self, name: str) -> bool:

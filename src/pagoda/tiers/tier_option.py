@@ -35,6 +35,8 @@ class StorePolicy(StrEnum):
     """All that are computed."""
     REUSED = "reused"
     """Those that somebody has found a second time."""
+    NEVER = "never"
+    """None: of commands that inspect what a server may be using. No text says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +69,28 @@ class TierKind:
     name: str
     form: str
     """As a refusal shows it."""
-    opens: Callable[[TierOption, int, bool], Tier]
-    """Makes one, without touching what it stands for: of the option, the most bytes of a frame, and
-    whether it is for a command beside a server. Raises `InvalidOptionError`."""
+    opens: Callable[[TierOption, int], Tier]
+    """Makes one, without touching what it stands for: of the option and the most bytes of a frame.
+    Raises `InvalidOptionError`."""
     schemes: tuple[str, ...] = ()
     """What its URLs begin with; none: its option begins with its name and a colon."""
     is_shared: bool = False
+    has_address: bool = True
+    """It is somewhere: False for one in a server's own memory."""
     takes: frozenset[str] = frozenset()
     """Its options beside those of all."""
-    needs: frozenset[str] = frozenset()
     store: StorePolicy = StorePolicy.ALWAYS
     timeout_s: float = 2.0
     compression: str = "none"
 
+    @property
+    def is_bounded(self) -> bool:
+        """It keeps so many bytes, which have to be said."""
+        return "size" in self.takes
 
-def parse_tier_option(
-    text: str, kinds: Mapping[str, TierKind], *, beside: bool = False
-) -> TierOption:
-    """What an option says. Raises `InvalidOptionError`, without any password.
 
-    beside: for a command beside a server, which needs no more than an address.
-    """
+def parse_tier_option(text: str, kinds: Mapping[str, TierKind]) -> TierOption:
+    """What an option says, a size or none. Raises `InvalidOptionError`, without any password."""
     if len(text) > _LONGEST:
         raise InvalidOptionError(FIELD, f"{len(text):,} characters", f"at most {_LONGEST:,}")
     shown = without_credentials(text)
@@ -95,7 +98,7 @@ def parse_tier_option(
     first, *others = _OPTION.split(rest)
     if not kind.schemes and re.match(r"[a-z_]+=", first):  # it has no address
         others, first = [first, *others], ""
-    if bool(first) != ("address" in kind.needs):
+    if bool(first) != kind.has_address:
         raise InvalidOptionError(FIELD, shown, f"must be {kind.form}")
     option = TierOption(kind.name, first, kind.store, kind.timeout_s, kind.compression)
     given: set[str] = set()
@@ -108,8 +111,6 @@ def parse_tier_option(
             raise InvalidOptionError(FIELD, shown, f"{name} is said twice")
         given.add(name)
         option = _READERS[name](option, value)
-    if not beside and kind.needs - given - {"address"}:
-        raise InvalidOptionError(FIELD, shown, f"must be {kind.form}")
     return option
 
 
@@ -123,7 +124,7 @@ def _kind_of(text: str, shown: str, kinds: Mapping[str, TierKind]) -> tuple[Tier
 
 
 def _store(option: TierOption, value: str) -> TierOption:
-    if value not in set(StorePolicy):
+    if value not in (StorePolicy.ALWAYS, StorePolicy.REUSED):
         raise InvalidOptionError(f"{FIELD} store", value, "always or reused")
     return replace(option, store=StorePolicy(value))
 
