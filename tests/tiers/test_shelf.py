@@ -376,8 +376,8 @@ def test_what_comes_late_is_dropped_with_its_load() -> None:
 
 
 def test_a_long_load_comes_in_batches_that_wait_to_be_taken(monkeypatch) -> None:
-    monkeypatch.setattr("pagoda.tiers.load.BATCH_BYTES", 4 * BLOCK_BYTES)
-    monkeypatch.setattr("pagoda.tiers.load._WAITING_BYTES", 6 * BLOCK_BYTES)
+    monkeypatch.setattr("pagoda.tiers.rows_from_shelves.BATCH_BYTES", 4 * BLOCK_BYTES)
+    monkeypatch.setattr("pagoda.tiers.rows_from_shelves._WAITING_BYTES", 6 * BLOCK_BYTES)
     tier = FakeTier()
     manual = Manual(tier)
     rows = rows_of(30)
