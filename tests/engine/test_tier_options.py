@@ -22,11 +22,11 @@ from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.prefill_rate import PrefillRate
 from pagoda.engine.transfers.facts import namespace_of
+from pagoda.engine.transfers.transfers import NoTransfers
 from pagoda.engine.transfers.weights_digest import weights_digest
 from pagoda.errors import InvalidOptionError
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.request import SamplingParams
-from pagoda.scheduling.prefix_loads import NoLoads
 from pagoda.server.explanation import PromptLookup
 from pagoda.server.keys import ANYBODY
 from tiers.fake_tier import FakeTier
@@ -111,7 +111,7 @@ def test_a_copy_in_the_same_memory_is_not_made(
     with caplog.at_level(logging.WARNING, "pagoda"):
         engine = connect(tiny_model, EngineOptions(kv_offloading_size=1, **SMALL))  # type: ignore[arg-type]
     assert "on a CPU it lies there itself" in caplog.text
-    assert isinstance(engine.scheduler.loads, NoLoads)
+    assert isinstance(engine.transfers, NoTransfers)
 
 
 def test_a_shared_tier_keeps_nothing_that_is_plain(tiny_model: Model, tmp_path: Path) -> None:

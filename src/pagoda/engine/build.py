@@ -23,6 +23,7 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.retention_rules import RetentionRules
+from pagoda.engine.sessions.arriving import ArrivingSessions
 from pagoda.engine.sessions.wiring import sessions_of
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
@@ -168,6 +169,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         transfers = tiers.transfers(*args)
         most_tokens = min(sized.limits.max_num_batched_tokens, model.max_model_len)
         measure_prefill(cache, running.runner, most_tokens, watch.prefill_rate)
+    arriving = ArrivingSessions(None if transfers is None else transfers.loads)
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=sized.limits.max_num_batched_tokens,
@@ -178,7 +180,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         retention=options.retention,
         tenant_weights={tenant: each.weight for tenant, each in given.items()},
         streams_step_aside=model.backend.policy.streams_step_aside,
-        loads=None if transfers is None else transfers.loads,
+        loads=arriving,
     )
     engine = Engine(
         model_name=model.name,
@@ -198,6 +200,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         sessions=sessions_of(
             cache,
             running.storage,
+            arriving,
             max_tokens=model.max_model_len,
             shelves=() if tiers is None else tiers.shelves,
             namespace=namespace,

@@ -109,12 +109,13 @@ class TierLoads:
 
     def make_room(self, table: BlockTable) -> bool:
         for load in reversed(self._loads):
-            prefix = load.prefix
-            holds_some = prefix is not None and prefix.num_blocks > 0
-            if prefix is not None and holds_some and self._cache.helps(table, prefix.tenant):
+            if load.prefix is not None and load.prefix.helps(table):
                 self._end(load, _NO_ROOM)
                 return True
         return False
+
+    def give_way(self, table: BlockTable) -> bool:
+        return False  # a sequence waits for each
 
     def start_over(self) -> None:
         for load in self._loads:
