@@ -7,30 +7,31 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from pagoda.errors import InvalidOptionError
-from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.tier import Tier
-from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, parse_tier_option
+from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, read_tier_text
 
 _SIZE = frozenset({"size"})
 
 
 def parse_tier(text: str) -> TierOption:
     """What `--kv-tier` says. Raises `InvalidOptionError`, without any password."""
-    option = parse_tier_option(text, KINDS)
-    kind = KINDS[option.kind]
-    if kind.is_bounded and option.capacity_bytes is None:
-        raise InvalidOptionError(FIELD, without_credentials(text), f"must be {kind.form}")
+    told = read_tier_text(text, KINDS)
+    option, kind = told.option(), told.kind
+    is_unbounded = kind.is_bounded and option.capacity_bytes is None
+    if bool(told.address) != kind.has_address or is_unbounded:
+        raise told.refusal()
     return option
 
 
 def parse_inspected_tier(text: str) -> TierOption:
     """What a command says of a tier that a server may be using: its address will do, and nothing
     is stored there. Raises `InvalidOptionError`, without any password."""
-    option = parse_tier_option(text, KINDS)
-    if not KINDS[option.kind].has_address:
-        raise InvalidOptionError(FIELD, option.kind, "is in a server's own memory")
-    return replace(option, store=StorePolicy.NEVER)
+    told = read_tier_text(text, KINDS)
+    if not told.kind.has_address:
+        raise told.refusal("is in a server's own memory")
+    if not told.address:
+        raise told.refusal()
+    return replace(told.option(), store=StorePolicy.NEVER)
 
 
 def open_tier(option: TierOption, max_frame_bytes: int) -> Tier:
