@@ -16,7 +16,7 @@ from tiered import let_load
 
 from pagoda.cache.miss import Cause, Gated, Miss
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import Model, connect
+from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.devices import numerics
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
@@ -103,6 +103,27 @@ def test_a_key_that_cannot_be_read_is_refused(tiny_model: Model, tmp_path: Path)
     )  # type: ignore[arg-type]
     with pytest.raises(InvalidOptionError, match="cannot be read"):
         connect(tiny_model, options)
+
+
+def test_what_can_be_no_tier_is_refused_before_weights_are_read(
+    tiny_directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+
+    def read(*args: object) -> None:
+        raise AssertionError("the model is read")
+
+    monkeypatch.setattr("pagoda.engine.build.load_spec", read)
+    for told, option in (
+        ("is a file", {"kv_tier": ["host:size=1GiB", f"disk:{tmp_path / 'file'},size=1GiB"]}),
+        ("holds other files", {"kv_tier": f"disk:{tmp_path},size=1GiB"}),
+        ("cannot be read", {"kv_tier_key_file": str(tmp_path / "none")}),
+    ):
+        with pytest.raises(InvalidOptionError, match=told):
+            load_model(EngineOptions(model=tiny_directory, **option))  # type: ignore[arg-type]
+    options = EngineOptions(model=tiny_directory, kv_tier=f"disk:{tmp_path / 'kv'},size=1GiB")
+    with pytest.raises(AssertionError, match="the model is read"):
+        load_model(options)
 
 
 def test_a_copy_in_the_same_memory_is_not_made(

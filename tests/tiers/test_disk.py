@@ -298,7 +298,7 @@ def test_a_disk_in_trouble_keeps_nothing_in_part(
 
 def test_places_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
-    places = {tmp_path / "file": TierFault.FOREIGN, tmp_path / "file/kv": TierFault.UNREACHABLE}
+    places = {tmp_path / "file": TierFault.FOREIGN, tmp_path / "file/kv": TierFault.FOREIGN}
     for place, reason in places.items():
         tier = DiskTier(place, 10**6)
         assert {fault(lambda: held(tier)), fault(lambda: store(tier, 0))} == {reason}  # noqa: B023

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,17 @@ import pytest
 
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.disk import DiskTier
+from pagoda.tiers.disk_folder import DiskFolder
 from pagoda.tiers.duration import MOST_S, parse_duration, parse_timeout
-from pagoda.tiers.kinds import KINDS, is_shared, open_tier, parse_inspected_tier, parse_tier
-from pagoda.tiers.tier import TierError
+from pagoda.tiers.kinds import (
+    KINDS,
+    is_shared,
+    open_tier,
+    parse_inspected_tier,
+    parse_tier,
+    require_tier,
+)
+from pagoda.tiers.tier import TierError, TierFault
 from pagoda.tiers.tier_option import StorePolicy
 
 NAME = "0" * 16 + "-" + "0" * 64
@@ -133,6 +142,61 @@ def test_a_command_takes_no_folder_from_a_server(tmp_path: Path) -> None:
         inspected.store([(NAME, b"frame")], 5.0)
     served.close()
     inspected.close()
+
+
+FOREIGN = {
+    "file": "is a file: give it a folder of its own",
+    "file/kv": "cannot be opened: Not a directory",
+    "thesis": "holds other files: give it a folder of its own",
+    "later": "is a tier's of another version: give it a folder of its own",
+}
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    """Those of `FOREIGN`, one that is a tier's, and room for another."""
+    (tmp_path / "file").write_text("x")
+    for name, file, text in (
+        ("thesis", "thesis.tex", "chapter 1"),
+        ("later", "pagoda-tier", "pagoda tier 2\n"),
+        ("ours", "pagoda-tier", "pagoda tier 1\n"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_another_programs_is_refused_and_left_as_it_is(places: Path, name: str) -> None:
+    before = sorted(places.rglob("*"))
+    with pytest.raises(InvalidOptionError) as caught:
+        require_tier(parse_tier(f"disk:{places / name},size=1GiB"))
+    assert str(caught.value) == f"kv_tier='{places / name}': {places / name} {FOREIGN[name]}"
+    assert sorted(places.rglob("*")) == before
+
+
+def test_what_may_be_well_later_is_not_refused(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in ("host:size=1GiB", "redis://nobody.invalid:1", "s3://bucket,region=eu-1"):
+        require_tier(parse_tier(text))
+    for name in ("ours", "new", "new/deeper"):
+        require_tier(parse_tier(f"disk:{places / name},size=1GiB"))
+    assert not (places / "new").exists()
+    answers = threading.Event()
+    asked = list[bool]()
+
+    def hang(folder: DiskFolder) -> None:
+        asked.append(answers.wait(10.0))
+
+    def deny(folder: DiskFolder) -> None:
+        raise TierError(TierFault.DENIED, "planted")
+
+    for require_free in (deny, hang):
+        monkeypatch.setattr(DiskFolder, "require_free", require_free)
+        require_tier(parse_tier(f"disk:{places / 'thesis'},size=1GiB,timeout=0.01"))
+    assert not asked
+    answers.set()
 
 
 def test_spans_of_time() -> None:

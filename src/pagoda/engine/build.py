@@ -46,7 +46,9 @@ from pagoda.sizing.kept_windows import kept_line
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
 from pagoda.sizing.stored_cache import StoredCache, stored_cache
 from pagoda.tiers.key_file import read_secret
+from pagoda.tiers.kinds import require_tier
 from pagoda.tiers.namespace import Namespace
+from pagoda.tiers.tier_option import TierOption
 
 logger = logging.getLogger("pagoda")
 
@@ -92,9 +94,13 @@ class Model:
 def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Model:
     """Everything about the model that `options` name, its weights in memory.
 
-    Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
-    weights are loaded wherever that can be told.
+    Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model or names a
+    tier that can be none, before weights are loaded wherever that can be told.
     """
+    _secret(options)
+    for tier in options.kv_tiers:
+        if isinstance(tier, TierOption):
+            require_tier(tier)
     backend = find_backend(options)
     prepared = backend.prepare(options)
     files = locate(options.model, options.revision)

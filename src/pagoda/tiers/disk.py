@@ -28,6 +28,13 @@ _QUARANTINE_BYTES = 64 * 2**20
 """So much at most, where the room is not known."""
 
 
+def require_free_folder(path: Path, timeout_s: float) -> None:
+    """See that `path` can be a tier's folder: that it is no file, and no other program's. Raises
+    `TierError`, also where the disk does not answer."""
+    patience = Patience(f"disk {path}")
+    patience.call(DiskFolder(path).require_free, timeout_s)
+
+
 class _Kept(NamedTuple):
     """A file as the tier knows it."""
 

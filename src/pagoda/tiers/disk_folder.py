@@ -37,9 +37,9 @@ _PAGE = 4096
 _FAULTS = {
     TierFault.FULL: (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     TierFault.DENIED: (errno.EACCES, errno.EPERM, errno.EROFS),
-    TierFault.UNREACHABLE: (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ENODEV, errno.ESTALE),
+    TierFault.UNREACHABLE: (errno.ENOENT, errno.EIO, errno.ENODEV, errno.ESTALE),
     TierFault.TIMEOUT: (errno.ETIMEDOUT,),
-    TierFault.FOREIGN: (errno.EEXIST,),
+    TierFault.FOREIGN: (errno.EEXIST, errno.ENOTDIR),
 }
 _FAULT_OF = {number: fault for fault, numbers in _FAULTS.items() for number in numbers}
 
@@ -60,15 +60,21 @@ class DiskFolder:
     def take(self) -> None:
         """Make the folder where it is not there, take the lock, remove what an earlier process
         left unfinished. Raises `TierError` for a folder that is another program's or in use."""
+        self.require_free()
         with self._errors("cannot be opened"):
-            self._require_no_file()
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._take_over()
+
+    def require_free(self) -> None:
+        """Nothing is there, or a tier's folder. Raises `TierError` for what is another program's;
+        nothing is made."""
+        with self._errors("cannot be opened"), suppress(FileNotFoundError):
+            self._require_no_file()
             found = set(os.listdir(self._root))
             if _MARKER in found:
                 self._require_mark()
             elif found - _UNMARKED:
                 self._refuse_foreign("holds other files")
-            self._take_over()
 
     def inspect(self) -> None:
         """Another process may be storing here: nothing is made, and nothing can be written. Raises

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from pagoda.tiers.tier import Tier
+from pagoda.errors import InvalidOptionError
+from pagoda.tiers.tier import Tier, TierError, TierFault
 from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, read_tier_text
 
 _SIZE = frozenset({"size"})
@@ -17,8 +18,8 @@ def parse_tier(text: str) -> TierOption:
     """What `--kv-tier` says. Raises `InvalidOptionError`, without any password."""
     told = read_tier_text(text, KINDS)
     option, kind = told.option(), told.kind
-    is_unbounded = kind.is_bounded and option.capacity_bytes is None
-    if bool(told.address) != kind.has_address or is_unbounded:
+    lacks_size = kind.is_bounded and option.capacity_bytes is None
+    if bool(told.address) != kind.has_address or lacks_size:
         raise told.refusal()
     return option
 
@@ -42,6 +43,20 @@ def open_tier(option: TierOption, max_frame_bytes: int) -> Tier:
     return KINDS[option.kind].opens(option, max_frame_bytes)
 
 
+def require_tier(option: TierOption) -> None:
+    """Refuse a tier that can never be, before anything is made of it: an address that is none, a
+    library that is missing, a place that is another program's. What may be well later is not
+    refused. Takes the tier's timeout at most. Raises `InvalidOptionError`."""
+    open_tier(option, 1).close()
+    requires = KINDS[option.kind].requires
+    try:
+        if requires is not None:
+            requires(option)
+    except TierError as error:
+        if error.reason is TierFault.FOREIGN:
+            raise InvalidOptionError(FIELD, str(option), error.detail) from None
+
+
 def is_shared(option: TierOption) -> bool:
     """Others may read and write it: it needs a key."""
     return KINDS[option.kind].is_shared
@@ -58,8 +73,17 @@ def _disk(option: TierOption, max_frame_bytes: int) -> Tier:
     from pagoda.tiers.disk import DiskTier
 
     capacity = None if option.store is StorePolicy.NEVER else option.capacity_bytes
-    path = Path(option.address).expanduser()
-    return DiskTier(path, capacity, max_frame_bytes=max_frame_bytes)
+    return DiskTier(_path(option), capacity, max_frame_bytes=max_frame_bytes)
+
+
+def _free_folder(option: TierOption) -> None:
+    from pagoda.tiers.disk import require_free_folder
+
+    require_free_folder(_path(option), option.timeout_s)
+
+
+def _path(option: TierOption) -> Path:
+    return Path(option.address).expanduser()
 
 
 def _redis(option: TierOption, max_frame_bytes: int) -> Tier:
@@ -86,7 +110,7 @@ def _s3(option: TierOption, max_frame_bytes: int) -> Tier:
 
 _ROWS = (
     TierKind("host", "host:size=8GiB", _host, has_address=False, takes=_SIZE),
-    TierKind("disk", "disk:PATH,size=20GiB", _disk, takes=_SIZE),
+    TierKind("disk", "disk:PATH,size=20GiB", _disk, requires=_free_folder, takes=_SIZE),
     TierKind(
         "redis",
         "redis://host:6379/0",

@@ -75,6 +75,8 @@ class TierKind:
     schemes: tuple[str, ...] = ()
     """What its URLs begin with; none: its option begins with its name and a colon."""
     is_shared: bool = False
+    requires: Callable[[TierOption], None] | None = None
+    """Looks at the place before anything is there. Raises `TierError` where it can be no tier's."""
     has_address: bool = True
     """It is somewhere: False for one in a server's own memory."""
     takes: frozenset[str] = frozenset()
