@@ -498,16 +498,21 @@ def test_what_a_tier_holds_is_told_soon_after_it_changed() -> None:
         usage = shelf.stats().usage
         return None if usage is None else usage.num_frames
 
-    assert told() is None, "nothing has changed"
-    for rows, seconds, expected in ((4, 0.1, 4), (5, 0.1, 4), (0, 3.0, 5), (0, 9.0, 5), (7, 0, 7)):
+    assert told() == 0
+    for rows, seconds, expected in ((4, 3.0, 4), (5, 0.1, 4), (0, 3.0, 5), (0, 9.0, 5), (7, 0, 7)):
         now[0] += seconds
         stock(shelf, rows_of(9)[:rows]) if rows else None
         assert told() == expected
     tier.frames.clear()  # by others
     now[0] += 9.0
     assert told() == 7
-    shelf.remove("", [rows_of(1)[0][0]])
+    now[0] += 9.0
+    load_all(shelf, rows_of(1))  # one that is loaded from is not probed
     assert told() == 0
+    tier.frames["another's"] = b""
+    now[0] += 3.0
+    shelf.remove("", [rows_of(1)[0][0]])
+    assert told() == 1
 
 
 def test_a_tier_is_probed_at_once_and_found_well_again(

@@ -82,7 +82,8 @@ def _link_of(told: TierText) -> TierLink:
     if row not in of_kind:
         raise InvalidOptionError(f"{FIELD} {_LINK}", row, f"of {kind} one of {', '.join(of_kind)}")
     is_own = _LINK not in told.options and {"bandwidth", "latency_s"} <= said.keys()
-    return replace(_link(row), name=kind if is_own else f"{kind} as {row}", **said)
+    name = kind if is_own or row == kind else f"{kind} as {row}"
+    return replace(_link(row), name=name, **said)
 
 
 def _link(name: str) -> TierLink:

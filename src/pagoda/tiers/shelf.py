@@ -34,6 +34,8 @@ _SAMPLED = 16
 """Rows of a long prefix that a shared tier is asked for at once."""
 _USAGE_EVERY_S = 2.0
 """A tier whose frames come and go is asked what it holds."""
+_USAGE_AT_LEAST_EVERY_S = 15.0
+"""One that others may have changed."""
 _GRACE = 3.0
 """How many times its timeout a call may take until its tier is said to hang."""
 FRAMES, QUESTIONS = "frames", "questions"
@@ -224,9 +226,9 @@ class Shelf:
         )
 
     def look(self) -> None:
-        """See what the tier holds, where that has changed, every now and then."""
-        is_due = self.clock() - self._usage_at > _USAGE_EVERY_S
-        if self._has_changed and is_due and self.reading.is_closed:
+        """See what the tier holds, soon after that has changed, and every now and then."""
+        wait_s = _USAGE_EVERY_S if self._has_changed else _USAGE_AT_LEAST_EVERY_S
+        if self.clock() - self._usage_at > wait_s and self.reading.is_closed:
             self.ask_usage()
 
     def ask_usage(self) -> None:
