@@ -26,7 +26,7 @@ from pagoda.engine.transfers.transfers import NoTransfers
 from pagoda.engine.transfers.weights_digest import weights_digest
 from pagoda.errors import InvalidOptionError
 from pagoda.models.locate import ModelFiles, locate
-from pagoda.request import SamplingParams
+from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.explanation import PromptLookup
 from pagoda.server.keys import ANYBODY
 from tiers.fake_tier import FakeTier
@@ -61,6 +61,32 @@ def test_an_engine_that_is_made_anew_finds_its_prompts_on_disk(
     assert stats.shelves[0].name == "disk"
     assert stats.num_tokens_loaded == sum(length // 4 * 4 for length in lengths)
     second.close()
+
+
+def test_a_tenants_floor_holds_on_disk_and_over_restarts(tiny_model: Model, tmp_path: Path) -> None:
+    def num_loaded(tenant: str, prompts: list[str], **options: Any) -> int:
+        """By an engine that is made and closed for it."""
+        tier = f"disk:{tmp_path / 'blocks'},size=400KB"
+        engine = connect(tiny_model, EngineOptions(kv_tier=tier, **SMALL, **options))
+        let_load(engine)
+        for number, prompt in enumerate(prompts):
+            by = RequestOptions(tenant=tenant)
+            engine.add(engine.intake.request(str(number), prompt, GREEDY, by))
+        while engine.has_unfinished:
+            engine.advance()
+            engine.news.clear()
+        loaded = engine.transfers.stats().num_tokens_loaded
+        engine.close()
+        return loaded
+
+    quotas = {"tenant_quotas": {"bob": "floor=40%"}}
+    flood = [f"{number} {'and more ' * 8}" for number in range(20)]
+    assert num_loaded("bob", PROMPTS[:1], **quotas) == 0
+    assert num_loaded("carol", flood, **quotas) == 0
+    assert num_loaded("bob", PROMPTS[:1], **quotas) > 30
+    assert num_loaded("bob", PROMPTS[:1]) == 0, "without a share its frames have other names"
+    num_loaded("carol", flood)
+    assert num_loaded("bob", PROMPTS[:1]) == 0, "nothing is his own now"
 
 
 def test_an_async_engine_that_is_shut_down_has_stored_all(tiny_model: Model) -> None:

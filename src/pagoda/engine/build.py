@@ -48,6 +48,7 @@ from pagoda.sizing.stored_cache import StoredCache, stored_cache
 from pagoda.tiers.key_file import read_secret
 from pagoda.tiers.kinds import require_tier
 from pagoda.tiers.namespace import Namespace
+from pagoda.tiers.shares import Share, Shares
 from pagoda.tiers.tier_option import TierOption
 
 logger = logging.getLogger("pagoda")
@@ -165,7 +166,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     quotas = quotas_of(given, sized.capacity)
     running = sized.start()
     namespace = _namespace(model, options, sized.capacity.spec, running)
-    tiers = _tiers(model, options, sized.capacity.spec, namespace, secret)
+    shares = shares_of(quotas, sized.capacity.num_blocks)
+    tiers = _tiers(model, options, sized.capacity.spec, namespace, secret, shares)
     watch, watchers = StepWatch(), _watchers(options, sized.capacity, has_quotas=bool(quotas))
     told = [*watchers.all, *(() if tiers is None else tiers.watchers)]
     cache = _cache(options, sized.capacity, running.storage.namespace, quotas, told)
@@ -296,6 +298,7 @@ def _tiers(
     spec: CacheSpec,
     namespace: Namespace | None,
     secret: bytes | None,
+    shares: Shares,
 ) -> TierWiring | None:
     """What options ask for, if anything. Raises `InvalidOptionError` as `shelves_of` does."""
     if not options.kv_tiers or namespace is None:
@@ -308,8 +311,17 @@ def _tiers(
         PLAIN_BITS[formats.pop()] // 8 if len(formats) == 1 and formats <= PLAIN_BITS.keys() else 1,
         secret=secret,
         is_on_cpu=model.backend.policy.kind == "CPU",
+        shares=shares,
     )
     return TierWiring(shelves, spec) if shelves else None
+
+
+def shares_of(quotas: Mapping[str, Quota], num_blocks: int) -> dict[str, Share]:
+    """Of tiers: what tenants have of the pool's `num_blocks`, as parts."""
+    return {
+        tenant: Share(quota.floor / num_blocks, quota.cap and quota.cap / num_blocks)
+        for tenant, quota in quotas.items()
+    }
 
 
 def quotas_of(given: Mapping[str, TenantQuota], capacity: Capacity[CacheSpec]) -> dict[str, Quota]:

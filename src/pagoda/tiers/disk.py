@@ -1,4 +1,4 @@
-"""Frames in a folder: bounded bytes, a file each, least recently used first to go.
+"""Frames in a folder: bounded bytes, a file each, least recently used first to go, within shares.
 
 Files that are there count from the start, so that the bound holds over restarts; they are counted
 by a thread of its own, while frames can be loaded already. One process stores in a folder at a
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.disk_folder import DiskFolder, on_disk
 from pagoda.tiers.patience import Patience
+from pagoda.tiers.shares import Shares
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
+from pagoda.tiers.use_order import UseOrder
 
 MAX_FRAME_BYTES = 2**30
 _TOUCHED_EVERY_S = 60.0
@@ -33,15 +33,6 @@ def require_free_folder(path: Path, timeout_s: float) -> None:
     `TierError`, also where the disk does not answer."""
     patience = Patience(f"disk {path}")
     patience.call(DiskFolder(path).require_free, timeout_s)
-
-
-class _Kept(NamedTuple):
-    """A file as the tier knows it."""
-
-    num_bytes: int
-    """With the rest of its last page."""
-    used_at: float
-    """Its time as the disk has it."""
 
 
 class DiskTier(Tier):
@@ -78,11 +69,15 @@ class DiskTier(Tier):
         """Held by the one who makes room and writes, so that nobody else takes the room."""
         self._lock = threading.Lock()
         """Of what follows; held for moments, never while the disk is asked."""
-        self._files: OrderedDict[str, _Kept] = OrderedDict()
-        """The least recently used first."""
-        self._num_bytes = 0
+        self._used_at: dict[str, float] = {}
+        """Of each file that is there, its time as the disk has it."""
+        self._order = UseOrder(self._capacity_bytes)
+        """With the rest of their last pages."""
         self._quarantined_bytes = 0
         self._closed = False
+
+    def divide(self, shares: Shares) -> None:
+        self._order.divide(shares)
 
     def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
         def ask() -> list[bool]:
@@ -90,7 +85,7 @@ class DiskTier(Tier):
             if self._is_certain():
                 self._use(names)
                 with self._lock:
-                    return [name in self._files for name in names]
+                    return [name in self._used_at for name in names]
             return [folder.holds(name) for name in names]
 
         return self._patience.call(ask, timeout_s)
@@ -138,10 +133,10 @@ class DiskTier(Tier):
 
     def _store(self, folder: DiskFolder, name: str, frame: FrameBytes, position: int) -> None:
         with self._lock:
-            if name in self._files:
+            if name in self._used_at:
                 return
         num_bytes, used_at = on_disk(len(frame)), self._moment(position)
-        self._make_room(folder, num_bytes)
+        self._make_room(folder, name, num_bytes)
         try:
             folder.write(name, frame, used_at)
         except TierError:
@@ -149,26 +144,27 @@ class DiskTier(Tier):
                 self._reopen(folder)
             raise
         with self._lock:
-            self._files[name] = _Kept(num_bytes, used_at)
-            self._num_bytes += num_bytes
+            self._used_at[name] = used_at
+            self._order.put(name, num_bytes)
 
-    def _make_room(self, folder: DiskFolder, num_bytes: int) -> None:
-        """Remove what was used least recently until so many bytes more are within the bound."""
+    def _make_room(self, folder: DiskFolder, name: str, num_bytes: int) -> None:
+        """Remove what was used least recently, within shares, until so many bytes more are within
+        the bound."""
         if self._room(num_bytes) < 0:
             limit = f"a frame of {num_bytes:,} bytes does not fit into {self._capacity_bytes:,}"
             raise TierError(TierFault.FULL, f"{self._path}: {limit}")
-        self._shrink(folder, num_bytes)
+        self._shrink(folder, name, num_bytes)
 
     def _room(self, num_bytes: int) -> int:
         """For files that are there, beside so many bytes more."""
         return self._capacity_bytes - self._quarantined_bytes - num_bytes
 
-    def _shrink(self, folder: DiskFolder, num_bytes: int) -> None:
+    def _shrink(self, folder: DiskFolder, name: str, num_bytes: int) -> None:
         while True:
             with self._lock:
-                if self._num_bytes <= max(self._room(num_bytes), 0):
-                    return
-                oldest = next(iter(self._files))
+                oldest = self._order.next_to_go(name, num_bytes, max(self._room(0), num_bytes))
+            if oldest is None:
+                return
             if folder.remove(oldest):
                 self._forget(oldest)
             else:
@@ -208,8 +204,8 @@ class DiskTier(Tier):
     def usage(self) -> TierUsage:
         """Of what was counted so far; raises nothing."""
         with self._lock:
-            num_bytes = self._num_bytes + self._quarantined_bytes
-            return TierUsage(len(self._files), num_bytes, self._capacity_bytes)
+            num_bytes = self._order.num_bytes + self._quarantined_bytes
+            return TierUsage(len(self._used_at), num_bytes, self._capacity_bytes)
 
     def wait_until_counted(self, timeout_s: float) -> bool:
         """All files that were there at the start have been counted."""
@@ -249,8 +245,8 @@ class DiskTier(Tier):
         """Begin to count what lies in a folder that was just opened."""
         self._counted.clear()
         with self._lock:
-            self._files.clear()
-            self._num_bytes = 0
+            self._used_at.clear()
+            self._order.clear()
 
         def count() -> None:
             try:
@@ -259,11 +255,10 @@ class DiskTier(Tier):
                     self._count_quarantine(folder)
                 with self._lock:
                     for entry in found:
-                        kept = _Kept(on_disk(entry.num_bytes), entry.used_at or 0.0)
-                        self._files[entry.name] = kept
-                        self._num_bytes += kept.num_bytes
+                        self._used_at[entry.name] = entry.used_at or 0.0
+                        self._order.put(entry.name, on_disk(entry.num_bytes))
                 if self._stores:
-                    self._shrink(folder, 0)
+                    self._shrink(folder, "", 0)
             except TierError:
                 self._reopen(folder)
                 return
@@ -282,21 +277,18 @@ class DiskTier(Tier):
 
     def _use(self, names: Sequence[str]) -> None:
         with self._lock:
-            for name in reversed(names):
-                if name in self._files:
-                    self._files.move_to_end(name)
+            self._order.use(reversed(names))
 
     def _is_old(self, name: str, now: float) -> bool:
         """The time of the file is to be set anew when it is used."""
         with self._lock:
-            kept = self._files.get(name)
-            return kept is None or now - kept.used_at > _TOUCHED_EVERY_S
+            used_at = self._used_at.get(name)
+            return used_at is None or now - used_at > _TOUCHED_EVERY_S
 
     def _note_time(self, name: str, used_at: float) -> None:
         with self._lock:
-            kept = self._files.get(name)
-            if kept is not None:
-                self._files[name] = kept._replace(used_at=used_at)
+            if name in self._used_at:
+                self._used_at[name] = used_at
 
     def _miss(self, folder: DiskFolder, name: str) -> None:
         """A file is not there: if it was, somebody removed it or set it apart."""
@@ -306,7 +298,5 @@ class DiskTier(Tier):
     def _forget(self, name: str) -> bool:
         """False: it was not known."""
         with self._lock:
-            kept = self._files.pop(name, None)
-            if kept is not None:
-                self._num_bytes -= kept.num_bytes
-            return kept is not None
+            self._used_at.pop(name, None)
+            return self._order.drop(name)
