@@ -10,7 +10,7 @@ from pagoda.cache.evictions.arc import ARC
 from pagoda.cache.evictions.gdsf import GDSF
 from pagoda.cache.evictions.ghosts import Ghost, Ghosts
 from pagoda.cache.evictions.lfu import LFU
-from pagoda.cache.evictions.lru_beside import LRUBeside
+from pagoda.cache.evictions.lru_shadow import LRUShadow
 from pagoda.cache.evictions.rank_queue import RankQueue
 from pagoda.cache.evictions.s3fifo import S3FIFO
 from pagoda.cache.record import NO_BLOCK, BlockRecord
@@ -133,7 +133,7 @@ def test_ghosts_are_forgotten_in_order() -> None:
 
 
 def test_a_shadow_knows_what_the_real_cache_lacks() -> None:
-    source, shadow = random.Random(5), LRUBeside()
+    source, shadow = random.Random(5), LRUShadow()
     order, lacking = list[int](), set[int]()
     for now in range(1, 4000):
         key, what = source.randrange(60), source.randrange(4)

@@ -173,7 +173,7 @@ def test_prune_removes_what_it_says(server: Server, ask: Callable[..., Any]) -> 
     ("arguments", "message"),
     [
         (["stats", "kv"], "kv_tier='kv': must be one of"),
-        (["stats", "host:size=1GiB"], "kv_tier='host': is in a server's own memory"),
+        (["stats", "host:size=1GiB"], "kv_tier='host:size=1GiB': is in a server's own memory"),
         (["stats", "disk:/kv", "--timeout", "nan"], "timeout='nan': a span of time"),
         (["audit", "disk:/kv", "--timeout", "25h"], "timeout='25h': must be at most 24 hours"),
         (["prune", "disk:/kv", "--size", "1", "--timeout", "inf"], "timeout='inf': a span of time"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +16,24 @@ import pytest
 from planted_errors import require_nothing_left
 
 from checkpoints import CASES, write_checkpoint
-from pagoda.cache.prefix import packed
+from pagoda.cache import block
+from pagoda.cache.prefix import PrefixIndex, packed
+from pagoda.cache.prefix_pool import PrefixPool
 from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.sessions.blocks import SessionBlocks
 from pagoda.engine.sessions.errors import (
     NothingCachedError,
     SessionFailedError,
     SessionFileError,
     UnknownSessionError,
 )
+from pagoda.engine.sessions.file import SessionFiles
 from pagoda.engine.sessions.manifest import manifest_of, read_manifest
 from pagoda.engine.sessions.session import Session, read_session
 from pagoda.engine.sessions.sessions import MOST_TENANTS, Sessions
+from pagoda.engine.transfers.incoming import IncomingPrefix
 from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.tiers.key_file import write_new_secret
@@ -80,6 +86,13 @@ def num_cached(llm: LLM, tokens: list[int], **options: Any) -> int:
     [output] = llm.generate([tokens], GREEDY, use_tqdm=False, **options)
     assert output.num_cached_tokens is not None
     return output.num_cached_tokens
+
+
+def make_said(make: Make) -> LLM:
+    """One that has a session."""
+    llm = make()
+    say(llm, session_id="tea")
+    return llm
 
 
 def exported(llm: LLM, session_id: str) -> bytes:
@@ -350,6 +363,98 @@ def test_a_pool_that_is_short_takes_the_first_part_and_nobody_gives_way(make: Ma
         engine.advance()
         engine.news.clear()
     require_nothing_left(engine, NUM_BLOCKS)
+
+
+def test_each_piece_costs_the_same_however_much_came_before(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that are looked up or made, and references that are taken, a block."""
+    llm, counts = make(num_gpu_blocks_override=128), Counter[str]()
+
+    def count(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    content, num_rows = {}, {}
+    for session_id, length in (("short", 36), ("long", 108)):
+        tokens = say(llm, "x" * length, session_id=session_id)
+        content[session_id], num_rows[session_id] = exported(llm, session_id), len(tokens) // 4
+    assert num_rows["long"] > 2 * num_rows["short"]
+    for owner, name in ((PrefixIndex, "find"), (PrefixPool, "acquire"), (block, "packed")):
+        count(owner, name)
+    monkeypatch.setattr(llm.engine.sessions.blocks, "piece_rows", 1)
+    of_a_row = {}
+    for session_id in content:
+        llm.reset_prefix_cache()
+        counts.clear()
+        present = llm.sessions.import_file("", io.BytesIO(content[session_id]))
+        assert present.reason is None
+        of_a_row[session_id] = counts.total() / num_rows[session_id]
+    assert of_a_row["long"] <= 1.1 * of_a_row["short"]
+
+
+@pytest.mark.parametrize(("length", "is_waiting"), [(100, True), (80, False)])
+def test_a_session_that_comes_gives_way_to_whoever_needs_its_room(
+    make: Make, monkeypatch: pytest.MonkeyPatch, length: int, is_waiting: bool
+) -> None:
+    content = exported(make_said(make), "tea")
+    llm = make(num_gpu_blocks_override=32)
+    engine, rows, passes = llm.engine, SessionFiles.rows, Counter[str]()
+    answers = SamplingParams(temperature=0, max_tokens=28, ignore_eos=True)
+    monkeypatch.setattr(engine.sessions.blocks, "piece_rows", 1)
+
+    def meanwhile() -> None:
+        engine.add(engine.intake.request("1", [7] * length, answers))
+        engine.advance()
+        assert engine.scheduler.stats().num_running == 1
+        assert (engine.scheduler.loads.num_under_way == 0) == is_waiting
+        while engine.scheduler.loads.num_under_way:
+            engine.advance()
+            assert engine.scheduler.has_unfinished
+        engine.scheduler.cache.check_integrity()
+
+    def interrupted(self: SessionFiles, *given: Any) -> Iterator[Any]:
+        passes["all"] += 1
+        for number, row in enumerate(rows(self, *given)):
+            if (passes["all"], number) == (2, 10):
+                meanwhile()
+            yield row
+
+    monkeypatch.setattr(SessionFiles, "rows", interrupted)
+    present = llm.sessions.import_file("", io.BytesIO(content))
+    assert present.reason == "no_room"
+    assert present.num_cached_tokens < full(present.num_tokens)
+    outputs = engine.news.take()
+    while engine.has_unfinished:
+        engine.advance()
+        outputs += engine.news.take()
+    assert sum(each.finished for each in outputs) == 1
+    assert engine.scheduler.stats().num_preemptions == 0
+    require_nothing_left(engine, 32)
+
+
+def test_nothing_more_comes_once_the_cache_was_reset(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = exported(make_said(make), "tea")
+    llm = make()
+    monkeypatch.setattr(llm.engine.sessions.blocks, "piece_rows", 4)
+    put = SessionBlocks.put
+
+    def put_late(self: SessionBlocks, prefix: IncomingPrefix, start: int, rows: Any) -> int:
+        if start == 8:
+            llm.engine.reset_prefix_cache()
+        return put(self, prefix, start, rows)
+
+    monkeypatch.setattr(SessionBlocks, "put", put_late)
+    present = llm.sessions.import_file("", io.BytesIO(content))
+    assert (present.num_cached_tokens, present.reason) == (0, "no_room")
+    require_nothing_left(llm.engine, NUM_BLOCKS)
 
 
 def test_what_is_computed_or_cached_meanwhile_is_not_brought_twice(make: Make) -> None:

@@ -72,7 +72,7 @@ def subject(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[Subj
         workers.append(ManualWorkers(name, num_threads))
         return workers[-1]
 
-    monkeypatch.setattr("pagoda.tiers.load.BATCH_BYTES", 1)
+    monkeypatch.setattr("pagoda.tiers.rows_from_shelves.BATCH_BYTES", 1)
     own = partial(TierMover, new_workers=new_workers, probes=False, clock=lambda: now[0])
     monkeypatch.setattr(wiring, "TierMover", own)
     options = EngineOptions(kv_tier=[tier], num_gpu_blocks_override=64, block_size=BLOCK_SIZE)  # type: ignore[list-item]

@@ -16,17 +16,17 @@ from tiered import let_load
 
 from pagoda.cache.miss import Cause, Gated, Miss
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import Model, connect
+from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.devices import numerics
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.prefill_rate import PrefillRate
 from pagoda.engine.transfers.facts import namespace_of
+from pagoda.engine.transfers.transfers import NoTransfers
 from pagoda.engine.transfers.weights_digest import weights_digest
 from pagoda.errors import InvalidOptionError
 from pagoda.models.locate import ModelFiles, locate
-from pagoda.request import SamplingParams
-from pagoda.scheduling.prefix_loads import NoLoads
+from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.explanation import PromptLookup
 from pagoda.server.keys import ANYBODY
 from tiers.fake_tier import FakeTier
@@ -61,6 +61,32 @@ def test_an_engine_that_is_made_anew_finds_its_prompts_on_disk(
     assert stats.shelves[0].name == "disk"
     assert stats.num_tokens_loaded == sum(length // 4 * 4 for length in lengths)
     second.close()
+
+
+def test_a_tenants_floor_holds_on_disk_and_over_restarts(tiny_model: Model, tmp_path: Path) -> None:
+    def num_loaded(tenant: str, prompts: list[str], **options: Any) -> int:
+        """By an engine that is made and closed for it."""
+        tier = f"disk:{tmp_path / 'blocks'},size=400KB"
+        engine = connect(tiny_model, EngineOptions(kv_tier=tier, **SMALL, **options))
+        let_load(engine)
+        for number, prompt in enumerate(prompts):
+            by = RequestOptions(tenant=tenant)
+            engine.add(engine.intake.request(str(number), prompt, GREEDY, by))
+        while engine.has_unfinished:
+            engine.advance()
+            engine.news.clear()
+        loaded = engine.transfers.stats().num_tokens_loaded
+        engine.close()
+        return loaded
+
+    quotas = {"tenant_quotas": {"bob": "floor=40%"}}
+    flood = [f"{number} {'and more ' * 8}" for number in range(20)]
+    assert num_loaded("bob", PROMPTS[:1], **quotas) == 0
+    assert num_loaded("carol", flood, **quotas) == 0
+    assert num_loaded("bob", PROMPTS[:1], **quotas) > 30
+    assert num_loaded("bob", PROMPTS[:1]) == 0, "without a share its frames have other names"
+    num_loaded("carol", flood)
+    assert num_loaded("bob", PROMPTS[:1]) == 0, "nothing is his own now"
 
 
 def test_an_async_engine_that_is_shut_down_has_stored_all(tiny_model: Model) -> None:
@@ -105,13 +131,34 @@ def test_a_key_that_cannot_be_read_is_refused(tiny_model: Model, tmp_path: Path)
         connect(tiny_model, options)
 
 
+def test_what_can_be_no_tier_is_refused_before_weights_are_read(
+    tiny_directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+
+    def read(*args: object) -> None:
+        raise AssertionError("the model is read")
+
+    monkeypatch.setattr("pagoda.engine.build.load_spec", read)
+    for told, option in (
+        ("is a file", {"kv_tier": ["host:size=1GiB", f"disk:{tmp_path / 'file'},size=1GiB"]}),
+        ("holds other files", {"kv_tier": f"disk:{tmp_path},size=1GiB"}),
+        ("cannot be read", {"kv_tier_key_file": str(tmp_path / "none")}),
+    ):
+        with pytest.raises(InvalidOptionError, match=told):
+            load_model(EngineOptions(model=tiny_directory, **option))  # type: ignore[arg-type]
+    options = EngineOptions(model=tiny_directory, kv_tier=f"disk:{tmp_path / 'kv'},size=1GiB")
+    with pytest.raises(AssertionError, match="the model is read"):
+        load_model(options)
+
+
 def test_a_copy_in_the_same_memory_is_not_made(
     tiny_model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "pagoda"):
         engine = connect(tiny_model, EngineOptions(kv_offloading_size=1, **SMALL))  # type: ignore[arg-type]
     assert "on a CPU it lies there itself" in caplog.text
-    assert isinstance(engine.scheduler.loads, NoLoads)
+    assert isinstance(engine.transfers, NoTransfers)
 
 
 def test_a_shared_tier_keeps_nothing_that_is_plain(tiny_model: Model, tmp_path: Path) -> None:

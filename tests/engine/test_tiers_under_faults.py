@@ -290,7 +290,7 @@ def test_a_restart_with_a_warm_disk_finds_thirty_eight_of_thirty_eight(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing hangs here, and on busy cores a thread may not get its turn for longer than this.
-    monkeypatch.setattr("pagoda.engine.transfers.loads._LEAST_DEADLINE_S", 5.0)
+    monkeypatch.setattr("pagoda.engine.transfers.tier_loads._LEAST_DEADLINE_S", 5.0)
     draw = random.Random(5)
     prompts = [
         SHARED * (number % 3 == 0) + "".join(draw.choices("abcdefgh ", k=draw.randint(30, 80)))

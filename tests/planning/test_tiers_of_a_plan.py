@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,9 +12,10 @@ from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 from pagoda.planning.subject import read_subject
 from pagoda.planning.tables import accelerators, tier_rows
-from pagoda.planning.tier_link import KINDS, parse_tier_link
+from pagoda.planning.tier_link import parse_tier_link
 from pagoda.planning.tier_worth import TierWorth, tier_worths
 from pagoda.tiers.gate import leading_worth_loading
+from pagoda.tiers.kinds import KINDS, parse_tier
 from pagoda.tiers.rates import Rates
 from planning.plans import LLAMA_3_8B, facts, plan
 
@@ -87,7 +88,7 @@ def test_the_shortest_prefix_is_where_the_gate_first_opens(
 
 def test_a_round_trip_and_a_rate_are_what_a_running_server_adds_up() -> None:
     """Its rates, once it has measured them, say the same."""
-    link = parse_tier_link("redis:bandwidth=500MB/s,latency=2ms")
+    link = parse_tier_link("redis://h,bandwidth=500MB/s,latency=2ms")
     rates = Rates(lambda: 0.0)
     rates.note_round_trip(0.002)
     rates.note_load(2**20, 0.002 + 2**20 / 500e6)
@@ -141,32 +142,54 @@ def test_rows_of_the_table_are_whole() -> None:
         assert 0 < link.latency_s < 1
         assert link.source
         assert link.per_device == (link.kind == "host")
-        said = parse_tier_link(f"{name}:bandwidth=5GB/s,requests=3")
+        said = parse_tier_link(f"{name},bandwidth=5GB/s,requests=3")
         assert (said.bandwidth, said.requests_at_once) == (5e9, 3)
         assert said.latency_s == link.latency_s
         assert said.source == "as given"
+
+
+def test_a_plan_takes_what_a_server_takes() -> None:
+    for kind in KINDS.values():
+        parse_tier(kind.form)
+        link = parse_tier_link(kind.form)
+        row = link.name.removeprefix(f"{kind.name} as ")
+        typical = parse_tier_link(row)
+        assert replace(link, name=row) == typical
+        assert typical.kind == kind.name
+    sata = parse_tier_link("disk:/my, folder,size=20GiB,link=sata,store=reused")
+    assert replace(sata, name="sata") == parse_tier_link("sata")
+    own = parse_tier_link("s3://bucket,endpoint=http://h:9000,latency=5ms,bandwidth=1GB/s")
+    assert (own.name, own.latency_s, own.bandwidth) == ("s3", 0.005, 1e9)
+    assert own.requests_at_once == parse_tier_link("s3").requests_at_once
+    with pytest.raises(InvalidOptionError, match="bandwidth: disk takes"):
+        parse_tier("disk:/kv,size=20GiB,bandwidth=1GB/s")
 
 
 @pytest.mark.parametrize(
     ("tier", "words"),
     [
         ("tape", "one of host-pcie4, host-pcie5"),
-        ("disk", "needs its figures: disk:bandwidth=3GB/s,latency=0.1ms"),
-        ("redis:latency=1ms", "needs its figures"),
+        ("disk", "disk:PATH,size=20GiB, redis://host:6379/0"),
+        ("redis://u:s3cret@h,link=s3", "of redis one of redis-10gbe, redis-100gbe"),
+        ("redis://u:s3cret@h,size=1GiB", "size: redis takes ca, compression, store"),
+        ("disk:/kv,link=redis-10gbe", "link='redis-10gbe': of disk one of nvme, sata"),
+        ("disk:/kv,size=much", "tier size='much': a size"),
+        ("disk:/kv,ttl=1d", "ttl: disk takes compression, size, store, timeout"),
         ("disk:bandwidth=3GB,latency=1ms", "a rate like 3GB/s"),
         ("disk:bandwidth=0GB/s,latency=1ms", "at least one byte"),
         ("disk:bandwidth=3GB/s,latency=0", "more than nothing"),
         ("disk:bandwidth=3GB/s,latency=soon", "a span of time"),
-        ("nvme:requests=0", "1 to 4096"),
-        ("nvme:requests=many", "1 to 4096"),
-        ("nvme:speed=9", "bandwidth, latency or requests"),
-        ("nvme:bandwidth=1GB/s,bandwidth=2GB/s", "said twice"),
+        ("nvme,requests=0", "1 to 4096"),
+        ("nvme,requests=many", "1 to 4096"),
+        ("nvme,speed=9", "speed: nvme takes bandwidth, latency, requests"),
+        ("nvme,bandwidth=1GB/s,bandwidth=2GB/s", "said twice"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(tier: str, words: str) -> None:
     with pytest.raises(InvalidOptionError, match=r"^tier") as caught:
         plan(LLAMA_3_8B, gpu="H100", tier=[tier])
     assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_without_a_device_a_rate_is_asked_for() -> None:

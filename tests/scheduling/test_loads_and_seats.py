@@ -44,6 +44,9 @@ class PendingLoads:
     def make_room(self, table: BlockTable) -> bool:
         return False
 
+    def give_way(self, table: BlockTable) -> bool:
+        return False
+
     def start_over(self) -> None:
         self.begun.clear()
 

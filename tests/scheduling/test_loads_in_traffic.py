@@ -20,9 +20,9 @@ from pagoda.cache import AttentionWindow
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.cache.window import EVERY_TOKEN
 from pagoda.engine.prefill_rate import PrefillRate
-from pagoda.engine.transfers.loads import TierLoads
 from pagoda.engine.transfers.store_notes import StoreNotes
 from pagoda.engine.transfers.stores import TierStores
+from pagoda.engine.transfers.tier_loads import TierLoads
 from pagoda.engine.transfers.transfers import TierTransfers
 from pagoda.kernels.gpu.pinned import HostCopy
 from pagoda.scheduling.prefix_loads import PrefixLoads

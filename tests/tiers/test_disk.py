@@ -38,8 +38,9 @@ def path(tmp_path: Path) -> Path:
 def make(path: Path) -> Iterator[Callable[..., DiskTier]]:
     made: list[DiskTier] = []
 
-    def make_tier(num_frames: int = 100, **options: Any) -> DiskTier:
-        made.append(DiskTier(path, num_frames * ON_DISK_BYTES, **options))
+    def make_tier(num_frames: int | None = 100, **options: Any) -> DiskTier:
+        capacity = None if num_frames is None else num_frames * ON_DISK_BYTES
+        made.append(DiskTier(path, capacity, **options))
         return made[-1]
 
     yield make_tier
@@ -201,7 +202,7 @@ def test_another_program_s_folder_is_left_alone(make: Callable[..., DiskTier], p
     assert held(make()) == [0]
     (path / "pagoda-tier").write_text("pagoda tier 2\n")
     with pytest.raises(TierError, match="of another version: give it a folder of its own"):
-        held(make(beside=True))
+        held(make(None))
 
 
 def test_a_folder_whose_maker_was_killed_is_made_to_its_end(tmp_path: Path) -> None:
@@ -228,18 +229,18 @@ def test_a_folder_whose_maker_was_killed_is_made_to_its_end(tmp_path: Path) -> N
 
 
 def test_one_process_stores_in_a_folder(make: Callable[..., DiskTier], path: Path) -> None:
-    first, second, beside = make(), make(), make(beside=True)
-    assert fault(lambda: held(beside)) is TierFault.UNREACHABLE
+    first, second, inspected = make(), make(), make(None)
+    assert fault(lambda: held(inspected)) is TierFault.UNREACHABLE
     assert not path.exists()
     store(first, 0, 1)
     with pytest.raises(TierError, match=f"{path} is in use by process {os.getpid()}: give each"):
         held(second)
-    assert load(beside, 0) == [FRAMES[NAMES[0]]]
-    assert fault(lambda: store(beside, 2)) is TierFault.DENIED
+    assert load(inspected, 0) == [FRAMES[NAMES[0]]]
+    assert fault(lambda: store(inspected, 2)) is TierFault.DENIED
     store(first, 2)
-    assert held(beside) == [0, 1, 2]
-    beside.quarantine([NAMES[0]], TIMEOUT_S)
-    beside.remove([NAMES[1]], TIMEOUT_S)
+    assert held(inspected) == [0, 1, 2]
+    inspected.quarantine([NAMES[0]], TIMEOUT_S)
+    inspected.remove([NAMES[1]], TIMEOUT_S)
     assert load(first, 0, 1, 2) == [None, None, FRAMES[NAMES[2]]]
     assert first.usage().num_bytes == 2 * ON_DISK_BYTES  # the one that was set apart is counted
     first.close()
@@ -297,7 +298,7 @@ def test_a_disk_in_trouble_keeps_nothing_in_part(
 
 def test_places_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
-    places = {tmp_path / "file": TierFault.FOREIGN, tmp_path / "file/kv": TierFault.UNREACHABLE}
+    places = {tmp_path / "file": TierFault.FOREIGN, tmp_path / "file/kv": TierFault.FOREIGN}
     for place, reason in places.items():
         tier = DiskTier(place, 10**6)
         assert {fault(lambda: held(tier)), fault(lambda: store(tier, 0))} == {reason}  # noqa: B023

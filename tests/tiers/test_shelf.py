@@ -14,6 +14,7 @@ from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.frame_formats import FrameFormats
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.names import BlockName
+from pagoda.tiers.probe import Probe
 from pagoda.tiers.prober import Prober
 from pagoda.tiers.segment import Segment, behind, leading
 from pagoda.tiers.shelf import Payloads, Shelf
@@ -124,7 +125,7 @@ def test_a_tenant_whose_frames_cannot_be_made_is_a_miss() -> None:
         raise ValueError("planted")
 
     shelf = Shelf(tier, FrameFormats(refuse), timeout_s=0.5, stores_all=True)
-    assert not shelf.probe()
+    assert not Probe(shelf).run()
     assert shelf.find("", rows) == 0
     assert load_all(shelf, rows) == (0, "error")
     shelf.remove("", rows[0])
@@ -154,7 +155,7 @@ def test_a_tier_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     assert not shelf.reading.is_closed
     assert not shelf.wants(rows_of(1)[0][0], reused=False)
     tier.fault, now[0] = None, 20.0
-    shelf.probe()
+    Probe(shelf).run()
     assert shelf.reading.is_closed
     assert not tier.frames, "a probe leaves nothing"
 
@@ -178,6 +179,7 @@ def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
     tier = FakeTier()
     clock, rows = Clock(), rows_of(4)
     shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
+    probe = Probe(shelf)
     stock(shelf, rows)
     tier.fault = "half"
     tier.store = tier.refuse
@@ -186,24 +188,25 @@ def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
     assert not shelf.stats().is_open
     for clock.now in range(1, 60):
         if shelf.reading.allows():
-            assert not shelf.probe()
+            assert not probe.run()
             assert not shelf.stats().is_open
     tier.fault = None
     clock.now += 10
     assert shelf.reading.allows()
-    assert shelf.probe()
+    assert probe.run()
     assert shelf.stats().is_open
-    shelf.probe()
+    probe.run()
     assert load_all(shelf, rows) == (4, None)
 
 
 def test_probes_of_a_tier_that_removes_nothing_leave_one_frame() -> None:
     tier, clock = FakeTier(), Clock()
     shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
+    probe = Probe(shelf)
     remove, store = tier.remove, tier.store
     tier.remove = lambda names, timeout_s: tier.refuse([], timeout_s)
     for clock.now in range(20):
-        assert shelf.probe()
+        assert probe.run()
         assert len(tier.frames) == 1
         assert (shelf.reading.is_closed, shelf.writing.is_closed) == (True, True)
         assert shelf.used_at == clock.now, "it is read each time"
@@ -212,15 +215,15 @@ def test_probes_of_a_tier_that_removes_nothing_leave_one_frame() -> None:
         stock(shelf, rows_of(1, first=number))
     for clock.now in range(20, 60, 10):
         assert shelf.writing.allows()
-        assert shelf.probe()
+        assert probe.run()
         assert not shelf.writing.is_closed, "a frame that is there does not tell that it stores"
     tier.store, tier.remove = store, remove
     clock.now = 80
     assert shelf.writing.allows()
-    assert shelf.probe()
+    assert probe.run()
     assert shelf.writing.is_closed
     assert not tier.frames, "what was left goes as well"
-    assert shelf.probe()
+    assert probe.run()
     assert not tier.frames
 
 
@@ -230,7 +233,7 @@ def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
     shelf = Shelf(FakeTier(), formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=clock)
     prober = Prober(shelf, clock)
     assert prober._is_due()
-    shelf.probe()
+    Probe(shelf).run()
     stock(shelf, rows)
     for clock.now in (10.0, 40.0, 59.0):
         shelf.find("", rows)
@@ -251,17 +254,17 @@ def test_a_shelf_that_was_never_well_is_tried_as_its_breakers_say() -> None:
     prober, tried = Prober(shelf, clock), list[float]()
     tier.fault = "error"
     for _ in range(NUM_FAILURES):
-        prober._probe()
+        prober._try()
     for turn in range(120):
         clock.now = turn / 4
         if prober._is_due():
             tried.append(clock.now)
-            prober._probe()
+            prober._try()
     assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 23.5]
     tier.fault = None
     clock.now = 31.5
     assert prober._is_due()
-    assert prober._probe()
+    assert prober._try()
     assert not prober._is_due()
     tier.store = tier.refuse  # type: ignore[method-assign]
     shelf.used_at = -float("inf")
@@ -373,8 +376,8 @@ def test_what_comes_late_is_dropped_with_its_load() -> None:
 
 
 def test_a_long_load_comes_in_batches_that_wait_to_be_taken(monkeypatch) -> None:
-    monkeypatch.setattr("pagoda.tiers.load.BATCH_BYTES", 4 * BLOCK_BYTES)
-    monkeypatch.setattr("pagoda.tiers.load._WAITING_BYTES", 6 * BLOCK_BYTES)
+    monkeypatch.setattr("pagoda.tiers.rows_from_shelves.BATCH_BYTES", 4 * BLOCK_BYTES)
+    monkeypatch.setattr("pagoda.tiers.rows_from_shelves._WAITING_BYTES", 6 * BLOCK_BYTES)
     tier = FakeTier()
     manual = Manual(tier)
     rows = rows_of(30)
@@ -495,16 +498,21 @@ def test_what_a_tier_holds_is_told_soon_after_it_changed() -> None:
         usage = shelf.stats().usage
         return None if usage is None else usage.num_frames
 
-    assert told() is None, "nothing has changed"
-    for rows, seconds, expected in ((4, 0.1, 4), (5, 0.1, 4), (0, 3.0, 5), (0, 9.0, 5), (7, 0, 7)):
+    assert told() == 0
+    for rows, seconds, expected in ((4, 3.0, 4), (5, 0.1, 4), (0, 3.0, 5), (0, 9.0, 5), (7, 0, 7)):
         now[0] += seconds
         stock(shelf, rows_of(9)[:rows]) if rows else None
         assert told() == expected
     tier.frames.clear()  # by others
     now[0] += 9.0
     assert told() == 7
-    shelf.remove("", [rows_of(1)[0][0]])
+    now[0] += 9.0
+    load_all(shelf, rows_of(1))  # one that is loaded from is not probed
     assert told() == 0
+    tier.frames["another's"] = b""
+    now[0] += 3.0
+    shelf.remove("", [rows_of(1)[0][0]])
+    assert told() == 1
 
 
 def test_a_tier_is_probed_at_once_and_found_well_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,20 @@ import pytest
 
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.disk import DiskTier
+from pagoda.tiers.disk_folder import DiskFolder
 from pagoda.tiers.duration import MOST_S, parse_duration, parse_timeout
-from pagoda.tiers.kinds import KINDS, is_shared, open_tier, parse_tier
+from pagoda.tiers.kinds import (
+    KINDS,
+    is_shared,
+    open_tier,
+    parse_inspected_tier,
+    parse_tier,
+    require_tier,
+)
+from pagoda.tiers.tier import TierError, TierFault
 from pagoda.tiers.tier_option import StorePolicy
+
+NAME = "0" * 16 + "-" + "0" * 64
 
 TAKEN: dict[str, dict[str, Any]] = {
     "disk:/kv,size=20GiB": {
@@ -106,18 +118,85 @@ def test_a_tier_is_opened_without_being_touched(tmp_path: Path) -> None:
     assert isinstance(tier, DiskTier)
     assert tier.usage().capacity_bytes == 2**30
     assert not path.exists()
-    assert tier.holds(["0" * 16 + "-" + "0" * 64], 5.0) == [False]
+    assert tier.holds([NAME], 5.0) == [False]
     assert path.exists()
     tier.close()
     assert open_tier(parse_tier("host:size=1000"), 100).kind == "host"
 
 
 def test_a_command_needs_no_more_than_an_address() -> None:
-    assert parse_tier("disk:/kv", beside=True).capacity_bytes is None
+    for text in ("disk:/kv", "disk:/kv,size=1GiB", "redis://h"):
+        assert parse_inspected_tier(text).store is StorePolicy.NEVER
     with pytest.raises(InvalidOptionError, match="must be disk:PATH"):
-        parse_tier("disk:", beside=True)
+        parse_inspected_tier("disk:")
     with pytest.raises(InvalidOptionError, match="is in a server's own memory"):
-        open_tier(parse_tier("host:size=1GiB"), 100, beside=True)
+        parse_inspected_tier("host:size=1GiB")
+
+
+def test_a_command_takes_no_folder_from_a_server(tmp_path: Path) -> None:
+    served = open_tier(parse_tier(f"disk:{tmp_path},size=1GiB"), 1000)
+    inspected = open_tier(parse_inspected_tier(f"disk:{tmp_path},size=1GiB"), 1000)
+    served.store([(NAME, b"frame")], 5.0)
+    assert inspected.holds([NAME], 5.0) == [True]
+    with pytest.raises(TierError, match="for inspection alone"):
+        inspected.store([(NAME, b"frame")], 5.0)
+    served.close()
+    inspected.close()
+
+
+FOREIGN = {
+    "file": "is a file: give it a folder of its own",
+    "file/kv": "cannot be opened: Not a directory",
+    "thesis": "holds other files: give it a folder of its own",
+    "later": "is a tier's of another version: give it a folder of its own",
+}
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    """Those of `FOREIGN`, one that is a tier's, and room for another."""
+    (tmp_path / "file").write_text("x")
+    for name, file, text in (
+        ("thesis", "thesis.tex", "chapter 1"),
+        ("later", "pagoda-tier", "pagoda tier 2\n"),
+        ("ours", "pagoda-tier", "pagoda tier 1\n"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_another_programs_is_refused_and_left_as_it_is(places: Path, name: str) -> None:
+    before = sorted(places.rglob("*"))
+    with pytest.raises(InvalidOptionError) as caught:
+        require_tier(parse_tier(f"disk:{places / name},size=1GiB"))
+    assert str(caught.value) == f"kv_tier='{places / name}': {places / name} {FOREIGN[name]}"
+    assert sorted(places.rglob("*")) == before
+
+
+def test_what_may_be_well_later_is_not_refused(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in ("host:size=1GiB", "redis://nobody.invalid:1", "s3://bucket,region=eu-1"):
+        require_tier(parse_tier(text))
+    for name in ("ours", "new", "new/deeper"):
+        require_tier(parse_tier(f"disk:{places / name},size=1GiB"))
+    assert not (places / "new").exists()
+    answers = threading.Event()
+    asked = list[bool]()
+
+    def hang(folder: DiskFolder) -> None:
+        asked.append(answers.wait(10.0))
+
+    def deny(folder: DiskFolder) -> None:
+        raise TierError(TierFault.DENIED, "planted")
+
+    for require_free in (deny, hang):
+        monkeypatch.setattr(DiskFolder, "require_free", require_free)
+        require_tier(parse_tier(f"disk:{places / 'thesis'},size=1GiB,timeout=0.01"))
+    assert not asked
+    answers.set()
 
 
 def test_spans_of_time() -> None:

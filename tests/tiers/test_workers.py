@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from fake_tier import FakeTier, ManualWorkers, formats
 
-from pagoda.tiers.load import Load, Part
 from pagoda.tiers.look_up import LookUp
 from pagoda.tiers.names import BlockName
+from pagoda.tiers.rows_from_shelves import RowsFromShelf, RowsFromShelves
 from pagoda.tiers.shelf import Shelf
 from pagoda.tiers.store_queue import Room, StoreQueue
 from pagoda.tiers.workers import WorkerThreads
@@ -48,7 +48,9 @@ def test_where_no_thread_can_be_started_nothing_is_there_and_nobody_waits(
         asked = [(0, shelf(), workers), (1, shelf(), workers)]
         look_up = LookUp(asked, "", ROWS, BLOCK_BYTES, lambda: told.append("look-up"))
         assert (look_up.is_done, look_up.segments) == (True, ())
-        load = Load([Part(shelf(), workers, "", ROWS, BLOCK_BYTES, lambda: told.append("load"))])
+        load = RowsFromShelves(
+            [RowsFromShelf(shelf(), workers, "", ROWS, BLOCK_BYTES, lambda: told.append("load"))]
+        )
         assert (load.take(10), load.is_done, load.ending) == ([], True, "error")
         assert told == ["look-up", "load"]
         assert stores.put("", ROWS[0][0], bytes(BLOCK_BYTES))

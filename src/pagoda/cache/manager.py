@@ -170,14 +170,15 @@ class CacheManager:
         return self._needed.to_go_on(table, num_tokens)
 
     def acquire(
-        self, table: BlockTable, tokens: Sequence[int], match: PrefixMatch, *, counted: bool = True
-    ) -> Lookup | None:
+        self, table: BlockTable, tokens: Sequence[int], match: PrefixMatch,
+        *, counted: bool = True, announced: bool = True,
+    ) -> Lookup | None:  # fmt: skip
         """Hold the blocks of `match` and announce the full blocks that have yet to be computed.
 
         `table` holds no blocks before. A sequence that resumes finds its own blocks again, which
         says nothing about sharing: it passes `counted=False`. Of any other returns what watchers
-        say of its lookup. Raises `BlockTableError` if the table holds blocks, or if `match` does
-        not hold any more.
+        say of its lookup. `announced=False`: nobody is to wait for the rest. Raises
+        `BlockTableError` if the table holds blocks, or if `match` does not hold any more.
         """
         checks.require_own(table, self)
         checks.require_match(match, self._blocks.pool.num_blocks)
@@ -203,7 +204,7 @@ class CacheManager:
         if counted:
             lookup = Lookup.of(table, len(tokens), match, is_caching=self.enable_prefix_caching)
             self._blocks.look_up(lookup)
-        if self.enable_prefix_caching:
+        if self.enable_prefix_caching and announced:
             for key in keys[table.num_committed :]:
                 groups = range(table.num_groups)
                 if any(self._blocks.index.find(key, group) is None for group in groups):

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from pagoda.cli.bench_report import BenchedEngine, BenchRow, limits_line, table
 from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.engine_start import load_for_bench
 from pagoda.cli.flags import TEXTS, WHOLE, Flag, FlagGroup, with_flags
-from pagoda.cli.loading import load_for_bench
 from pagoda.cli.terminal import logging_to, run_progress
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError

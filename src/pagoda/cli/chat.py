@@ -18,8 +18,8 @@ from rich.console import Console
 
 from pagoda.cli.chat_partner import EnginePartner, Message, Partner, Said, ServerError
 from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.engine_start import load_engine, with_model
 from pagoda.cli.flags import JSON_OBJECT, with_flags
-from pagoda.cli.loading import load_engine, with_model
 from pagoda.cli.prompts import undecodable
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.cli.server_client import ServerKey

@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.engine_start import load_engine
 from pagoda.cli.figures import Figures
 from pagoda.cli.flags import WHOLE, Flag, with_flags
-from pagoda.cli.loading import load_engine
 from pagoda.cli.prompts import PromptSource
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.cli.terminal import logging_to

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.engine_start import load_for_bench, with_model
 from pagoda.cli.flags import (
     LISTED,
     SWITCH,
@@ -25,7 +26,6 @@ from pagoda.cli.flags import (
     FlagGroup,
     with_flags,
 )
-from pagoda.cli.loading import load_for_bench, with_model
 from pagoda.cli.terminal import logging_to, run_progress
 from pagoda.cli.writable import require_writable
 from pagoda.engine.options import EngineOptions

@@ -94,8 +94,8 @@ PLAN_FLAGS = FlagGroup(
         Flag(
             "tier",
             NAMES,
-            "Where a tier stops paying: nvme, sata, redis-10gbe, s3, host-pcie5 …, or like "
-            "disk:bandwidth=3GB/s,latency=0.1ms; may be given again.",
+            "Where a tier stops paying: nvme, sata, redis-10gbe, s3, host-pcie5 …, or as for "
+            "--kv-tier, with link=sata or bandwidth=3GB/s,latency=0.1ms; may be given again.",
         ),
         Flag("prefill_rate", REAL, "Tokens of a prompt a second; by default the device's at best."),
     ),

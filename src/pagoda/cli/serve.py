@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.engine_start import load_engine, with_model
 from pagoda.cli.flags import (
     JSON_NAMES,
     JSON_OBJECT,
@@ -25,7 +26,6 @@ from pagoda.cli.flags import (
     FlagGroup,
     with_flags,
 )
-from pagoda.cli.loading import load_engine, with_model
 from pagoda.cli.server_client import KEY_VARIABLE
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions

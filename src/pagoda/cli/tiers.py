@@ -155,10 +155,9 @@ def new_key(
 @contextmanager
 def _opened(text: str) -> Iterator[Tier]:
     """The tier beside whoever uses it. Raises `InvalidOptionError`."""
-    from pagoda.tiers.kinds import open_tier, parse_tier
+    from pagoda.tiers.kinds import open_tier, parse_inspected_tier
 
-    option = parse_tier(text, beside=True)
-    tier = open_tier(option, 2 * MAX_PAYLOAD_BYTES, beside=True)
+    tier = open_tier(parse_inspected_tier(text), 2 * MAX_PAYLOAD_BYTES)
     try:
         yield tier
     finally:

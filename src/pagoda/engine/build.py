@@ -23,6 +23,7 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.retention_rules import RetentionRules
+from pagoda.engine.sessions.arriving import ArrivingSessions
 from pagoda.engine.sessions.wiring import sessions_of
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
@@ -45,7 +46,10 @@ from pagoda.sizing.kept_windows import kept_line
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
 from pagoda.sizing.stored_cache import StoredCache, stored_cache
 from pagoda.tiers.key_file import read_secret
+from pagoda.tiers.kinds import require_tier
 from pagoda.tiers.namespace import Namespace
+from pagoda.tiers.shares import Share, Shares
+from pagoda.tiers.tier_option import TierOption
 
 logger = logging.getLogger("pagoda")
 
@@ -91,9 +95,13 @@ class Model:
 def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Model:
     """Everything about the model that `options` name, its weights in memory.
 
-    Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
-    weights are loaded wherever that can be told.
+    Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model or names a
+    tier that can be none, before weights are loaded wherever that can be told.
     """
+    _secret(options)
+    for tier in options.kv_tiers:
+        if isinstance(tier, TierOption):
+            require_tier(tier)
     backend = find_backend(options)
     prepared = backend.prepare(options)
     files = locate(options.model, options.revision)
@@ -158,7 +166,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     quotas = quotas_of(given, sized.capacity)
     running = sized.start()
     namespace = _namespace(model, options, sized.capacity.spec, running)
-    tiers = _tiers(model, options, sized.capacity.spec, namespace, secret)
+    shares = shares_of(quotas, sized.capacity.num_blocks)
+    tiers = _tiers(model, options, sized.capacity.spec, namespace, secret, shares)
     watch, watchers = StepWatch(), _watchers(options, sized.capacity, has_quotas=bool(quotas))
     told = [*watchers.all, *(() if tiers is None else tiers.watchers)]
     cache = _cache(options, sized.capacity, running.storage.namespace, quotas, told)
@@ -168,6 +177,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         transfers = tiers.transfers(*args)
         most_tokens = min(sized.limits.max_num_batched_tokens, model.max_model_len)
         measure_prefill(cache, running.runner, most_tokens, watch.prefill_rate)
+    arriving = ArrivingSessions(None if transfers is None else transfers.loads)
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=sized.limits.max_num_batched_tokens,
@@ -178,7 +188,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         retention=options.retention,
         tenant_weights={tenant: each.weight for tenant, each in given.items()},
         streams_step_aside=model.backend.policy.streams_step_aside,
-        loads=None if transfers is None else transfers.loads,
+        loads=arriving,
     )
     engine = Engine(
         model_name=model.name,
@@ -198,6 +208,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         sessions=sessions_of(
             cache,
             running.storage,
+            arriving,
             max_tokens=model.max_model_len,
             shelves=() if tiers is None else tiers.shelves,
             namespace=namespace,
@@ -287,6 +298,7 @@ def _tiers(
     spec: CacheSpec,
     namespace: Namespace | None,
     secret: bytes | None,
+    shares: Shares,
 ) -> TierWiring | None:
     """What options ask for, if anything. Raises `InvalidOptionError` as `shelves_of` does."""
     if not options.kv_tiers or namespace is None:
@@ -299,8 +311,17 @@ def _tiers(
         PLAIN_BITS[formats.pop()] // 8 if len(formats) == 1 and formats <= PLAIN_BITS.keys() else 1,
         secret=secret,
         is_on_cpu=model.backend.policy.kind == "CPU",
+        shares=shares,
     )
     return TierWiring(shelves, spec) if shelves else None
+
+
+def shares_of(quotas: Mapping[str, Quota], num_blocks: int) -> dict[str, Share]:
+    """Of tiers: what tenants have of the pool's `num_blocks`, as parts."""
+    return {
+        tenant: Share(quota.floor / num_blocks, quota.cap and quota.cap / num_blocks)
+        for tenant, quota in quotas.items()
+    }
 
 
 def quotas_of(given: Mapping[str, TenantQuota], capacity: Capacity[CacheSpec]) -> dict[str, Quota]:

@@ -235,6 +235,7 @@ class Engine:
         running requests keep what they hold, and tiers what they have."""
         with self._recovery:
             self.transfers.abandon_loads()
+            self.sessions.abandon_arriving()
             self.scheduler.cache.forget()
 
     def use_cache(self, do: Callable[[], Result]) -> Result:

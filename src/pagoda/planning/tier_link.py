@@ -1,24 +1,32 @@
 """What is between a device and a tier: bytes a second and a round trip, said or typical.
 
-nvme                                         a row of the table
-disk:bandwidth=3GB/s,latency=0.1ms           one of one's own: host, disk, redis or s3
-s3:requests=64                               a row, but for what is said
+    nvme                                                      a row of the table
+    disk:/kv,size=20GiB    redis://host:6379/0    host:       as `--kv-tier` says it, or less:
+                                                              what is typical of its kind
+
+and behind any of them `link=sata`, another row, or `bandwidth=3GB/s`, `latency=0.1ms`,
+`requests=64`, which take the place of a row's figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pagoda.byte_size import parse_byte_size
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.tables import tier_rows
+from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.duration import parse_duration
+from pagoda.tiers.kinds import KINDS
+from pagoda.tiers.tier_option import TierText, read_options, read_tier_text
 
 FIELD = "tier"
-KINDS = ("host", "disk", "redis", "s3")
 HOST = "host"
+_LINK = "link"
+_TYPICAL = {"host": "host-pcie5", "disk": "nvme", "redis": "redis-10gbe", "s3": "s3"}
+"""Of each kind, the row whose figures are taken where none are said."""
 _A_SECOND = "/s"
 _MOST_REQUESTS = 4096
 
@@ -29,7 +37,7 @@ class TierLink:
 
     name: str
     kind: str
-    """One of `KINDS`."""
+    """As `--kv-tier` and metrics call it."""
     bandwidth: float
     """Bytes a second."""
     latency_s: float
@@ -51,30 +59,35 @@ class TierLink:
 
 
 def parse_tier_link(text: str) -> TierLink:
-    """What `--tier` says. Raises `InvalidOptionError`."""
-    name, _, options = text.partition(":")
-    said = _options(text, options)
-    rows = tier_rows()
-    if name in rows:
-        return replace(_link(name, rows[name]), **said)
-    if name not in KINDS:
-        limit = f"one of {', '.join(rows)}, or {', '.join(KINDS)} with its figures"
-        raise InvalidOptionError(FIELD, text, limit)
-    if not {"bandwidth", "latency_s"} <= said.keys():
-        limit = f"needs its figures: {name}:bandwidth=3GB/s,latency=0.1ms"
-        raise InvalidOptionError(FIELD, text, limit)
-    return TierLink(
-        name=name,
-        kind=name,
-        bandwidth=said["bandwidth"],
-        latency_s=said["latency_s"],
-        requests_at_once=said.get("requests_at_once"),
-        per_device=name == HOST,
-        source="as given",
-    )
+    """What `--tier` says. Raises `InvalidOptionError`, without any password."""
+    shown, rows = without_credentials(text), tier_rows()
+    row, options = read_options(text, FIELD, shown)
+    if row in rows:
+        unknown = sorted(options.keys() - _FIGURES)
+        if unknown:
+            limit = f"{unknown[0]}: {row} takes {', '.join(sorted(_FIGURES))}"
+            raise InvalidOptionError(FIELD, shown, limit)
+        return replace(_link(row), **_said(options))
+    told = read_tier_text(text, KINDS, FIELD, others=rows)
+    own = {name: value for name, value in told.options.items() if name not in {_LINK, *_FIGURES}}
+    replace(told, options=own).option()  # or raises
+    return _link_of(told)
 
 
-def _link(name: str, row: Mapping[str, Any]) -> TierLink:
+def _link_of(told: TierText) -> TierLink:
+    """The row that it names or that is typical of its kind, but for what is said."""
+    kind, said = told.kind.name, _said(told.options)
+    row = told.options.get(_LINK, _TYPICAL[kind])
+    of_kind = [name for name, each in tier_rows().items() if each["kind"] == kind]
+    if row not in of_kind:
+        raise InvalidOptionError(f"{FIELD} {_LINK}", row, f"of {kind} one of {', '.join(of_kind)}")
+    is_own = _LINK not in told.options and {"bandwidth", "latency_s"} <= said.keys()
+    name = kind if is_own or row == kind else f"{kind} as {row}"
+    return replace(_link(row), name=name, **said)
+
+
+def _link(name: str) -> TierLink:
+    row = tier_rows()[name]
     return TierLink(
         name=name,
         kind=row["kind"],
@@ -86,33 +99,31 @@ def _link(name: str, row: Mapping[str, Any]) -> TierLink:
     )
 
 
-def _options(text: str, options: str) -> dict[str, Any]:
+def _said(options: Mapping[str, str]) -> dict[str, Any]:
     """The fields of a `TierLink` that are said."""
     said: dict[str, Any] = {}
-    for option in filter(None, options.split(",")):
-        key, _, value = option.partition("=")
-        match key:
-            case "bandwidth":
-                name, figure = "bandwidth", _bandwidth(value)
-            case "latency":
-                name, figure = "latency_s", parse_duration(f"{FIELD} latency", value)
-            case "requests":
-                name, figure = "requests_at_once", _requests(value)
-            case _:
-                raise InvalidOptionError(FIELD, text, f"{key}: bandwidth, latency or requests")
-        if name in said:
-            raise InvalidOptionError(FIELD, text, f"{key} is said twice")
-        said[name] = figure
+    for name, value in options.items():
+        if name in _FIGURES:
+            field, read = _FIGURES[name]
+            said[field] = read(f"{FIELD} {name}", value)
     return {**said, "source": "as given"} if said else {}
 
 
-def _bandwidth(text: str) -> float:
+def _bandwidth(name: str, text: str) -> float:
     if not text.endswith(_A_SECOND):
-        raise InvalidOptionError(f"{FIELD} bandwidth", text, "a rate like 3GB/s or 400MB/s")
-    return float(parse_byte_size(f"{FIELD} bandwidth", text.removesuffix(_A_SECOND)))
+        raise InvalidOptionError(name, text, "a rate like 3GB/s or 400MB/s")
+    return float(parse_byte_size(name, text.removesuffix(_A_SECOND)))
 
 
-def _requests(text: str) -> int:
+def _requests(name: str, text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_REQUESTS:
-        raise InvalidOptionError(f"{FIELD} requests", text, f"1 to {_MOST_REQUESTS}")
+        raise InvalidOptionError(name, text, f"1 to {_MOST_REQUESTS}")
     return int(text)
+
+
+_FIGURES: Mapping[str, tuple[str, Callable[[str, str], float]]] = {
+    "bandwidth": ("bandwidth", _bandwidth),
+    "latency": ("latency_s", parse_duration),
+    "requests": ("requests_at_once", _requests),
+}
+"""Of each option the field of a `TierLink`, and what reads it."""

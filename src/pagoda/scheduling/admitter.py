@@ -116,6 +116,9 @@ class Admitter:
         windows = sequence.table.windows
         num_needed = self._cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
         allowance = self._cache.allowance(sequence.table, spoken_for)
+        while num_needed > allowance.num_blocks and self._loads.give_way(sequence.table):
+            num_needed = self._cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
+            allowance = self._cache.allowance(sequence.table, spoken_for)
         if step.awaits_pool:
             allowance = allowance.due_alone()
         sequence.lacks_room = num_needed > allowance.num_blocks

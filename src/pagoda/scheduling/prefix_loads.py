@@ -4,7 +4,8 @@
                                load, done          begins with what the cache has by now
 
 A sequence asks once a stay. A load takes blocks of the cache as sequences do, through a table of
-its own; where a sequence that runs is short of blocks, loads give theirs up first.
+its own; where a sequence that runs is short of blocks, loads give theirs up first. What nobody
+waits for gives way to sequences that wait, too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ class PrefixLoads(Protocol):
         """
         ...
 
+    def give_way(self, table: BlockTable) -> bool:
+        """End what holds blocks that the sequence of `table`, which waits, may take in their place,
+        and that no sequence waits for. False: there is none."""
+        ...
+
     def start_over(self) -> None:
         """The cache was reset: forget all loads, and what they held."""
         ...
@@ -45,6 +51,9 @@ class NoLoads:
         return NOTHING_TO_LOAD
 
     def make_room(self, table: BlockTable) -> bool:
+        return False
+
+    def give_way(self, table: BlockTable) -> bool:
         return False
 
     def start_over(self) -> None:

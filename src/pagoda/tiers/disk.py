@@ -1,4 +1,4 @@
-"""Frames in a folder: bounded bytes, a file each, least recently used first to go.
+"""Frames in a folder: bounded bytes, a file each, least recently used first to go, within shares.
 
 Files that are there count from the start, so that the bound holds over restarts; they are counted
 by a thread of its own, while frames can be loaded already. One process stores in a folder at a
@@ -9,32 +9,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.disk_folder import DiskFolder, on_disk
 from pagoda.tiers.patience import Patience
+from pagoda.tiers.shares import Shares
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
+from pagoda.tiers.use_order import UseOrder
 
 MAX_FRAME_BYTES = 2**30
 _TOUCHED_EVERY_S = 60.0
 """A file's time is no older than its last use by more than this."""
 _QUARANTINE_SHARE = 16
 """Bad frames that are set apart take a sixteenth of the room at most."""
-_QUARANTINE_BESIDE = 64 * 2**20
-"""Bytes of them, where the room is not known."""
+_QUARANTINE_BYTES = 64 * 2**20
+"""So much at most, where the room is not known."""
 
 
-class _Kept(NamedTuple):
-    """A file as the tier knows it."""
-
-    num_bytes: int
-    """With the rest of its last page."""
-    used_at: float
-    """Its time as the disk has it."""
+def require_free_folder(path: Path, timeout_s: float) -> None:
+    """See that `path` can be a tier's folder: that it is no file, and no other program's. Raises
+    `TierError`, also where the disk does not answer."""
+    patience = Patience(f"disk {path}")
+    patience.call(DiskFolder(path).require_free, timeout_s)
 
 
 class DiskTier(Tier):
@@ -46,22 +44,22 @@ class DiskTier(Tier):
     def __init__(
         self,
         path: Path,
-        capacity_bytes: int,
+        capacity_bytes: int | None,
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
-        beside: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`path` is made where it is not there, by the first call.
 
-        max_frame_bytes: no more of a file is read. beside: for commands beside a server that may
-        be using the folder: everything but storing can be done, and nothing is made.
-        clock: seconds since the epoch.
+        capacity_bytes: None for commands that inspect a folder which a server may be using:
+        everything but storing can be done, and nothing is made. max_frame_bytes: no more of a
+        file is read. clock: seconds since the epoch.
         """
         self._path = path
-        self._capacity_bytes = capacity_bytes
+        self._stores = capacity_bytes is not None
+        """The folder is its own. False: another process may be storing there."""
+        self._capacity_bytes = capacity_bytes or 0
         self._max_frame_bytes = max_frame_bytes
-        self._beside = beside
         self._clock = clock
         self._patience = Patience(f"disk {path}")
         self._opening = threading.Lock()
@@ -71,11 +69,15 @@ class DiskTier(Tier):
         """Held by the one who makes room and writes, so that nobody else takes the room."""
         self._lock = threading.Lock()
         """Of what follows; held for moments, never while the disk is asked."""
-        self._files: OrderedDict[str, _Kept] = OrderedDict()
-        """The least recently used first."""
-        self._num_bytes = 0
+        self._used_at: dict[str, float] = {}
+        """Of each file that is there, its time as the disk has it."""
+        self._order = UseOrder(self._capacity_bytes)
+        """With the rest of their last pages."""
         self._quarantined_bytes = 0
         self._closed = False
+
+    def divide(self, shares: Shares) -> None:
+        self._order.divide(shares)
 
     def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
         def ask() -> list[bool]:
@@ -83,7 +85,7 @@ class DiskTier(Tier):
             if self._is_certain():
                 self._use(names)
                 with self._lock:
-                    return [name in self._files for name in names]
+                    return [name in self._used_at for name in names]
             return [folder.holds(name) for name in names]
 
         return self._patience.call(ask, timeout_s)
@@ -101,7 +103,7 @@ class DiskTier(Tier):
 
     def _load(self, folder: DiskFolder, name: str, position: int) -> bytes | None:
         used_at = self._moment(position)
-        is_old = not self._beside and self._is_old(name, used_at)
+        is_old = self._stores and self._is_old(name, used_at)
         frame = folder.read(name, self._max_frame_bytes + 1, used_at if is_old else None)
         if frame is None:
             self._miss(folder, name)
@@ -114,8 +116,9 @@ class DiskTier(Tier):
 
         def write() -> None:
             folder = self._opened()
-            if self._beside:
-                raise TierError(TierFault.DENIED, f"{self._path} was opened for looking alone")
+            if not self._stores:
+                limit = f"{self._path} was opened for inspection alone"
+                raise TierError(TierFault.DENIED, limit)
             if not self._counted.wait(deadline.left_s()):
                 raise TierError(TierFault.TIMEOUT, f"{self._path} is still being counted")
             with self._storing:
@@ -130,10 +133,10 @@ class DiskTier(Tier):
 
     def _store(self, folder: DiskFolder, name: str, frame: FrameBytes, position: int) -> None:
         with self._lock:
-            if name in self._files:
+            if name in self._used_at:
                 return
         num_bytes, used_at = on_disk(len(frame)), self._moment(position)
-        self._make_room(folder, num_bytes)
+        self._make_room(folder, name, num_bytes)
         try:
             folder.write(name, frame, used_at)
         except TierError:
@@ -141,26 +144,27 @@ class DiskTier(Tier):
                 self._reopen(folder)
             raise
         with self._lock:
-            self._files[name] = _Kept(num_bytes, used_at)
-            self._num_bytes += num_bytes
+            self._used_at[name] = used_at
+            self._order.put(name, num_bytes)
 
-    def _make_room(self, folder: DiskFolder, num_bytes: int) -> None:
-        """Remove what was used least recently until so many bytes more are within the bound."""
+    def _make_room(self, folder: DiskFolder, name: str, num_bytes: int) -> None:
+        """Remove what was used least recently, within shares, until so many bytes more are within
+        the bound."""
         if self._room(num_bytes) < 0:
             limit = f"a frame of {num_bytes:,} bytes does not fit into {self._capacity_bytes:,}"
             raise TierError(TierFault.FULL, f"{self._path}: {limit}")
-        self._shrink(folder, num_bytes)
+        self._shrink(folder, name, num_bytes)
 
     def _room(self, num_bytes: int) -> int:
         """For files that are there, beside so many bytes more."""
         return self._capacity_bytes - self._quarantined_bytes - num_bytes
 
-    def _shrink(self, folder: DiskFolder, num_bytes: int) -> None:
+    def _shrink(self, folder: DiskFolder, name: str, num_bytes: int) -> None:
         while True:
             with self._lock:
-                if self._num_bytes <= max(self._room(num_bytes), 0):
-                    return
-                oldest = next(iter(self._files))
+                oldest = self._order.next_to_go(name, num_bytes, max(self._room(0), num_bytes))
+            if oldest is None:
+                return
             if folder.remove(oldest):
                 self._forget(oldest)
             else:
@@ -180,7 +184,7 @@ class DiskTier(Tier):
 
     def _count_quarantine(self, folder: DiskFolder) -> None:
         """And let no more of it stay than may."""
-        bound = self._capacity_bytes // _QUARANTINE_SHARE or _QUARANTINE_BESIDE
+        bound = self._capacity_bytes // _QUARANTINE_SHARE or _QUARANTINE_BYTES
         self._quarantined_bytes = folder.trim_quarantine(bound)
 
     def _take_away(
@@ -200,8 +204,8 @@ class DiskTier(Tier):
     def usage(self) -> TierUsage:
         """Of what was counted so far; raises nothing."""
         with self._lock:
-            num_bytes = self._num_bytes + self._quarantined_bytes
-            return TierUsage(len(self._files), num_bytes, self._capacity_bytes)
+            num_bytes = self._order.num_bytes + self._quarantined_bytes
+            return TierUsage(len(self._used_at), num_bytes, self._capacity_bytes)
 
     def wait_until_counted(self, timeout_s: float) -> bool:
         """All files that were there at the start have been counted."""
@@ -219,8 +223,11 @@ class DiskTier(Tier):
             if self._closed:
                 raise TierError(TierFault.UNREACHABLE, f"{self._path} was closed")
             if self._folder is None:
-                folder = DiskFolder(self._path, beside=self._beside)
-                folder.open()
+                folder = DiskFolder(self._path)
+                if self._stores:
+                    folder.take()
+                else:
+                    folder.inspect()
                 self._folder = folder
                 if self._closed:  # meanwhile
                     self.close()
@@ -238,21 +245,20 @@ class DiskTier(Tier):
         """Begin to count what lies in a folder that was just opened."""
         self._counted.clear()
         with self._lock:
-            self._files.clear()
-            self._num_bytes = 0
+            self._used_at.clear()
+            self._order.clear()
 
         def count() -> None:
             try:
                 found = sorted(folder.entries(), key=lambda entry: entry.used_at or 0.0)
-                if not self._beside:
+                if self._stores:
                     self._count_quarantine(folder)
                 with self._lock:
                     for entry in found:
-                        kept = _Kept(on_disk(entry.num_bytes), entry.used_at or 0.0)
-                        self._files[entry.name] = kept
-                        self._num_bytes += kept.num_bytes
-                if not self._beside:
-                    self._shrink(folder, 0)
+                        self._used_at[entry.name] = entry.used_at or 0.0
+                        self._order.put(entry.name, on_disk(entry.num_bytes))
+                if self._stores:
+                    self._shrink(folder, "", 0)
             except TierError:
                 self._reopen(folder)
                 return
@@ -262,7 +268,7 @@ class DiskTier(Tier):
 
     def _is_certain(self) -> bool:
         """Nobody else stores here, and all files are known."""
-        return not self._beside and self._counted.is_set()
+        return self._stores and self._counted.is_set()
 
     def _moment(self, position: int) -> float:
         """When the frame at a position of a call counts as used: the first one last, since the
@@ -271,31 +277,26 @@ class DiskTier(Tier):
 
     def _use(self, names: Sequence[str]) -> None:
         with self._lock:
-            for name in reversed(names):
-                if name in self._files:
-                    self._files.move_to_end(name)
+            self._order.use(reversed(names))
 
     def _is_old(self, name: str, now: float) -> bool:
         """The time of the file is to be set anew when it is used."""
         with self._lock:
-            kept = self._files.get(name)
-            return kept is None or now - kept.used_at > _TOUCHED_EVERY_S
+            used_at = self._used_at.get(name)
+            return used_at is None or now - used_at > _TOUCHED_EVERY_S
 
     def _note_time(self, name: str, used_at: float) -> None:
         with self._lock:
-            kept = self._files.get(name)
-            if kept is not None:
-                self._files[name] = kept._replace(used_at=used_at)
+            if name in self._used_at:
+                self._used_at[name] = used_at
 
     def _miss(self, folder: DiskFolder, name: str) -> None:
         """A file is not there: if it was, somebody removed it or set it apart."""
-        if self._forget(name) and not self._beside:
+        if self._forget(name) and self._stores:
             self._count_quarantine(folder)
 
     def _forget(self, name: str) -> bool:
         """False: it was not known."""
         with self._lock:
-            kept = self._files.pop(name, None)
-            if kept is not None:
-                self._num_bytes -= kept.num_bytes
-            return kept is not None
+            self._used_at.pop(name, None)
+            return self._order.drop(name)

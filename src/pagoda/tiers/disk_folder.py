@@ -37,9 +37,9 @@ _PAGE = 4096
 _FAULTS = {
     TierFault.FULL: (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     TierFault.DENIED: (errno.EACCES, errno.EPERM, errno.EROFS),
-    TierFault.UNREACHABLE: (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ENODEV, errno.ESTALE),
+    TierFault.UNREACHABLE: (errno.ENOENT, errno.EIO, errno.ENODEV, errno.ESTALE),
     TierFault.TIMEOUT: (errno.ETIMEDOUT,),
-    TierFault.FOREIGN: (errno.EEXIST,),
+    TierFault.FOREIGN: (errno.EEXIST, errno.ENOTDIR),
 }
 _FAULT_OF = {number: fault for fault, numbers in _FAULTS.items() for number in numbers}
 
@@ -52,31 +52,37 @@ def on_disk(num_bytes: int) -> int:
 class DiskFolder:
     """Opened and used by one tier. What goes wrong is a `TierError` that names the path."""
 
-    def __init__(self, root: Path, *, beside: bool) -> None:
-        """beside: another process may be storing here; nothing is made, and nothing can be
-        written."""
+    def __init__(self, root: Path) -> None:
+        """To be opened by one of `take` and `inspect`."""
         self._root = root
-        self._beside = beside
         self._lock: int | None = None
 
-    def open(self) -> None:
+    def take(self) -> None:
         """Make the folder where it is not there, take the lock, remove what an earlier process
-        left unfinished.
-
-        Raises `TierError` for a folder that is another program's or in use.
-        """
+        left unfinished. Raises `TierError` for a folder that is another program's or in use."""
+        self.require_free()
         with self._errors("cannot be opened"):
-            if self._root.exists() and not self._root.is_dir():
-                self._refuse_foreign("is a file")
-            if not self._beside:
-                self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._take_over()
+
+    def require_free(self) -> None:
+        """Nothing is there, or a tier's folder. Raises `TierError` for what is another program's;
+        nothing is made."""
+        with self._errors("cannot be opened"), suppress(FileNotFoundError):
+            self._require_no_file()
             found = set(os.listdir(self._root))
-            if _MARKER in found or self._beside:
+            if _MARKER in found:
                 self._require_mark()
             elif found - _UNMARKED:
                 self._refuse_foreign("holds other files")
-            if not self._beside:
-                self._take_over()
+
+    def inspect(self) -> None:
+        """Another process may be storing here: nothing is made, and nothing can be written. Raises
+        `TierError` for a folder that is no tier's."""
+        with self._errors("cannot be opened"):
+            self._root.stat()  # or raises, where nothing is there
+            self._require_no_file()
+            self._require_mark()
 
     def _take_over(self) -> None:
         self._take_lock()
@@ -91,6 +97,10 @@ class DiskFolder:
         except BaseException:
             self.close()
             raise
+
+    def _require_no_file(self) -> None:
+        if self._root.exists() and not self._root.is_dir():
+            self._refuse_foreign("is a file")
 
     def _require_mark(self) -> None:
         try:

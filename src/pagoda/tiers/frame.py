@@ -103,6 +103,8 @@ class FrameFormat:
     """Of a block."""
     seal: Seal
     compression: Compression = NO_COMPRESSION
+    owner: str = ""
+    """Of a tenant with a share of the tier, in names."""
 
     @property
     def max_bytes(self) -> int:
@@ -111,7 +113,7 @@ class FrameFormat:
 
     def name(self, block: BlockName) -> str:
         """Where a block's frame lies."""
-        return frame_name(self.namespace, self._digest(block))
+        return frame_name(self.namespace, self._digest(block), self.owner)
 
     def encode(self, block: BlockName, payload: FrameBytes) -> bytes:
         """A block's frame. payload: `payload_bytes` of bytes, which are only read."""

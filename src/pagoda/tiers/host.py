@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
+from pagoda.tiers.shares import Shares
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
+from pagoda.tiers.use_order import UseOrder
 
 
 class HostTier(Tier):
-    """Bounded bytes; what was used least recently goes first. It ends with its process."""
+    """Bounded bytes; what was used least recently goes first, within its tenants' shares. It ends
+    with its process."""
 
     kind = "host"
     is_shared = False
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
-        self._frames: OrderedDict[str, bytes] = OrderedDict()
-        """The least recently used first."""
-        self._num_bytes = 0
+        self._frames: dict[str, bytes] = {}
+        self._order = UseOrder(capacity_bytes)
         self._lock = threading.Lock()
         self._storing = threading.Lock()
         """Held by the one who makes room, so that nobody else takes it."""
+
+    def divide(self, shares: Shares) -> None:
+        self._order.divide(shares)
 
     def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
         self._use(names)
@@ -40,29 +44,27 @@ class HostTier(Tier):
         with self._storing:
             for name, frame in frames:
                 if name not in self._frames:
-                    self._make_room(len(frame))
+                    self._make_room(name, len(frame))
                     self._keep(name, self._copied(frame))
             self._use([name for name, _ in frames])
 
     def _use(self, names: Sequence[str]) -> None:
         """The first one last: the others are worth nothing without it."""
         with self._lock:
-            for name in reversed(names):
-                if name in self._frames:
-                    self._frames.move_to_end(name)
+            self._order.use(reversed(names))
 
-    def _make_room(self, num_bytes: int) -> None:
+    def _make_room(self, name: str, num_bytes: int) -> None:
         if num_bytes > self._capacity_bytes:
             limit = f"a frame of {num_bytes:,} bytes does not fit into {self._capacity_bytes:,}"
             raise TierError(TierFault.FULL, f"host: {limit}")
         with self._lock:
-            while self._num_bytes + num_bytes > self._capacity_bytes:
-                self._forget(next(iter(self._frames)))
+            while goes := self._order.next_to_go(name, num_bytes, self._capacity_bytes):
+                self._forget(goes)
 
     def _keep(self, name: str, frame: bytes) -> None:
         with self._lock:
             self._frames[name] = frame
-            self._num_bytes += len(frame)
+            self._order.put(name, len(frame))
 
     @staticmethod
     def _copied(frame: FrameBytes) -> bytes:
@@ -79,7 +81,8 @@ class HostTier(Tier):
                     self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self._num_bytes -= len(self._frames.pop(name))
+        del self._frames[name]
+        self._order.drop(name)
 
     def entries(self, timeout_s: float) -> Iterator[TierEntry]:
         with self._lock:
@@ -89,9 +92,9 @@ class HostTier(Tier):
 
     def usage(self) -> TierUsage:
         with self._lock:
-            return TierUsage(len(self._frames), self._num_bytes, self._capacity_bytes)
+            return TierUsage(len(self._frames), self._order.num_bytes, self._capacity_bytes)
 
     def close(self) -> None:
         with self._storing, self._lock:
             self._frames.clear()
-            self._num_bytes = 0
+            self._order.clear()

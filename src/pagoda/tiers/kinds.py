@@ -3,32 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from pagoda.errors import InvalidOptionError
-from pagoda.tiers.tier import Tier
-from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, parse_tier_option
+from pagoda.tiers.tier import Tier, TierError, TierFault
+from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, read_tier_text
 
 _SIZE = frozenset({"size"})
-_ADDRESS = frozenset({"address"})
 
 
-def parse_tier(text: str, *, beside: bool = False) -> TierOption:
-    """What `--kv-tier` says. Raises `InvalidOptionError`, without any password.
+def parse_tier(text: str) -> TierOption:
+    """What `--kv-tier` says. Raises `InvalidOptionError`, without any password."""
+    told = read_tier_text(text, KINDS)
+    option, kind = told.option(), told.kind
+    lacks_size = kind.is_bounded and option.capacity_bytes is None
+    if bool(told.address) != kind.has_address or lacks_size:
+        raise told.refusal()
+    return option
 
-    beside: for a command beside a server, which needs no more than an address.
-    """
-    return parse_tier_option(text, KINDS, beside=beside)
+
+def parse_inspected_tier(text: str) -> TierOption:
+    """What a command says of a tier that a server may be using: its address will do, and nothing
+    is stored there. Raises `InvalidOptionError`, without any password."""
+    told = read_tier_text(text, KINDS)
+    if not told.kind.has_address:
+        raise told.refusal("is in a server's own memory")
+    if not told.address:
+        raise told.refusal()
+    return replace(told.option(), store=StorePolicy.NEVER)
 
 
-def open_tier(option: TierOption, max_frame_bytes: int, *, beside: bool = False) -> Tier:
+def open_tier(option: TierOption, max_frame_bytes: int) -> Tier:
     """A tier, which has not touched yet what it stands for.
 
-    beside: for a command that looks at what a server may be using; it stores nothing. Raises
-    `InvalidOptionError` for an address that cannot be, and where a library is missing.
+    Raises `InvalidOptionError` for an address that cannot be, and where a library is missing.
     """
-    return KINDS[option.kind].opens(option, max_frame_bytes, beside)
+    return KINDS[option.kind].opens(option, max_frame_bytes)
+
+
+def require_tier(option: TierOption) -> None:
+    """Refuse a tier that can never be, before anything is made of it: an address that is none, a
+    library that is missing, a place that is another program's. What may be well later is not
+    refused. Takes the tier's timeout at most. Raises `InvalidOptionError`."""
+    open_tier(option, 1).close()
+    requires = KINDS[option.kind].requires
+    try:
+        if requires is not None:
+            requires(option)
+    except TierError as error:
+        if error.reason is TierFault.FOREIGN:
+            raise InvalidOptionError(FIELD, str(option), error.detail) from None
 
 
 def is_shared(option: TierOption) -> bool:
@@ -36,23 +62,31 @@ def is_shared(option: TierOption) -> bool:
     return KINDS[option.kind].is_shared
 
 
-def _host(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
+def _host(option: TierOption, max_frame_bytes: int) -> Tier:
     from pagoda.tiers.host import HostTier
 
-    if beside:
-        raise InvalidOptionError(FIELD, "host", "is in a server's own memory")
     assert option.capacity_bytes is not None, "its row needs one"
     return HostTier(option.capacity_bytes)
 
 
-def _disk(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
+def _disk(option: TierOption, max_frame_bytes: int) -> Tier:
     from pagoda.tiers.disk import DiskTier
 
-    path, capacity = Path(option.address).expanduser(), option.capacity_bytes or 0
-    return DiskTier(path, capacity, max_frame_bytes=max_frame_bytes, beside=beside)
+    capacity = None if option.store is StorePolicy.NEVER else option.capacity_bytes
+    return DiskTier(_path(option), capacity, max_frame_bytes=max_frame_bytes)
 
 
-def _redis(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
+def _free_folder(option: TierOption) -> None:
+    from pagoda.tiers.disk import require_free_folder
+
+    require_free_folder(_path(option), option.timeout_s)
+
+
+def _path(option: TierOption) -> Path:
+    return Path(option.address).expanduser()
+
+
+def _redis(option: TierOption, max_frame_bytes: int) -> Tier:
     from pagoda.tiers.redis import RedisTier
 
     return RedisTier(
@@ -60,7 +94,7 @@ def _redis(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
     )
 
 
-def _s3(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
+def _s3(option: TierOption, max_frame_bytes: int) -> Tier:
     from pagoda.tiers.s3 import S3Tier
     from pagoda.tiers.s3_address import S3Address
 
@@ -75,8 +109,8 @@ def _s3(option: TierOption, max_frame_bytes: int, beside: bool) -> Tier:
 
 
 _ROWS = (
-    TierKind("host", "host:size=8GiB", _host, takes=_SIZE, needs=_SIZE),
-    TierKind("disk", "disk:PATH,size=20GiB", _disk, takes=_SIZE, needs=_ADDRESS | _SIZE),
+    TierKind("host", "host:size=8GiB", _host, has_address=False, takes=_SIZE),
+    TierKind("disk", "disk:PATH,size=20GiB", _disk, requires=_free_folder, takes=_SIZE),
     TierKind(
         "redis",
         "redis://host:6379/0",
@@ -84,7 +118,6 @@ _ROWS = (
         schemes=("redis://", "rediss://"),
         is_shared=True,
         takes=frozenset({"ttl", "ca"}),
-        needs=_ADDRESS,
         store=StorePolicy.REUSED,
     ),
     TierKind(
@@ -94,7 +127,6 @@ _ROWS = (
         schemes=("s3://",),
         is_shared=True,
         takes=frozenset({"endpoint", "region", "ca"}),
-        needs=_ADDRESS,
         store=StorePolicy.REUSED,
         timeout_s=5.0,
         compression="zstd",

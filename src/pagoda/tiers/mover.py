@@ -1,8 +1,8 @@
 """What moves blocks between an engine and its tiers, while the engine goes on.
 
-    the engine's thread              threads of each shelf
-    look_up, load, store  ─────────> readers: find, load       writer: store       prober
-    LookUp, Load: take    <─────────
+    the engine's thread                      threads of each shelf
+    look_up, load, store           ────────> readers: find, load       writer: store       prober
+    LookUp, RowsFromShelves: take  <────────
 
 Every call returns at once but `wait`, which is for an engine that has nothing to compute, and
 `close`. A tier that hangs holds up its own threads, and nobody else.
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pagoda.tiers.gate import longest_answer_s, may_pay
-from pagoda.tiers.load import Load, Part
 from pagoda.tiers.look_up import LookUp
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.prober import Prober
+from pagoda.tiers.rows_from_shelves import RowsFromShelf, RowsFromShelves
 from pagoda.tiers.segment import Row, Segment
 from pagoda.tiers.shelf import Shelf
 from pagoda.tiers.shelf_stats import ShelfStats
@@ -116,15 +116,17 @@ class TierMover:
         shelves = [(number, place.shelf, place.readers) for number, place in places]
         return LookUp(shelves, tenant, rows, self.row_bytes, self._arrived.set, self._clock)
 
-    def load(self, tenant: str, rows: Sequence[Row], segments: Sequence[Segment]) -> Load:
+    def load(
+        self, tenant: str, rows: Sequence[Row], segments: Sequence[Segment]
+    ) -> RowsFromShelves:
         """Fetch the rows that `segments` stand for, which are the first of `rows`."""
-        parts, start = list[Part](), 0
+        parts, start = list[RowsFromShelf](), 0
         for each in segments:
             place, stop = self._places[each.shelf], start + each.num_rows
             args = (place.shelf, place.readers, tenant, rows[start:stop], self.row_bytes)
-            parts.append(Part(*args, self._arrived.set))
+            parts.append(RowsFromShelf(*args, self._arrived.set))
             start = stop
-        return Load(parts)
+        return RowsFromShelves(parts)
 
     def wants(self, name: BlockName, *, reused: bool) -> bool:
         """Some shelf would store this block, has it not, as far as is known, and is not being given

@@ -1,8 +1,8 @@
 """Under which name a frame lies.
 
-    7f0c3a9d51e2b864-5a0e…(64 hex digits)
-    short form of    digest of namespace, block hash and group
-    the namespace
+    7f0c3a9d51e2b864-5a0e…(64 hex digits)[-91c4…(16 hex digits)]
+    short form of    digest of namespace,   a tenant, if it has
+    the namespace    block hash and group   a share of the tier
 
 The digest is plain on tiers that are one process's own, and keyed with a tenant's secret on shared
 ones, so that whoever reads the store can tell neither what a block holds nor whose it is. The
@@ -20,7 +20,12 @@ from typing import NamedTuple
 DIGEST_BYTES = 32
 SHORT_DIGITS = 16
 """Hex digits of a namespace's digest that names begin with."""
-_NAME = re.compile(rf"[0-9a-f]{{{SHORT_DIGITS}}}-[0-9a-f]{{{2 * DIGEST_BYTES}}}")
+OWNER_DIGITS = 16
+_DIGEST = slice(SHORT_DIGITS + 1, SHORT_DIGITS + 1 + 2 * DIGEST_BYTES)
+_OWNER_AT = _DIGEST.stop + 1
+_NAME = re.compile(
+    rf"[0-9a-f]{{{SHORT_DIGITS}}}-[0-9a-f]{{{2 * DIGEST_BYTES}}}(-[0-9a-f]{{{OWNER_DIGITS}}})?"
+)
 _MAGIC = b"pagoda frame name 1"
 
 
@@ -47,9 +52,11 @@ def block_digest(namespace: bytes, block: BlockName, key: bytes | None = None) -
     return sha256(told).digest() if key is None else keyed_digest(key, told, "sha256")
 
 
-def frame_name(namespace: bytes, digest: bytes) -> str:
-    """Of the frame of a block that `block_digest` stands for."""
-    return f"{short_form(namespace)}-{digest.hex()}"
+def frame_name(namespace: bytes, digest: bytes, owner: str = "") -> str:
+    """Of the frame of a block that `block_digest` stands for; `owner`: a tenant with a share of the
+    tier (`pagoda.tiers.shares`)."""
+    name = f"{short_form(namespace)}-{digest.hex()}"
+    return f"{name}-{owner}" if owner else name
 
 
 def is_frame_name(text: str) -> bool:
@@ -64,4 +71,9 @@ def namespace_of(name: str) -> str:
 
 def digest_of(name: str) -> bytes:
     """What stands for its block."""
-    return bytes.fromhex(name[SHORT_DIGITS + 1 :])
+    return bytes.fromhex(name[_DIGEST])
+
+
+def owner_of(name: str) -> str:
+    """Whose it is, of tenants with a share; "": of all others."""
+    return name[_OWNER_AT:]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from pagoda.tiers.breaker import NUM_FAILURES
+from pagoda.tiers.probe import Probe
 from pagoda.tiers.shelf import Shelf
 
 _TICK_S = 0.25
@@ -24,6 +25,7 @@ class Prober:
 
     def __init__(self, shelf: Shelf, clock: Callable[[], float] = time.monotonic) -> None:
         self._shelf = shelf
+        self._probe = Probe(shelf)
         self._clock = clock
         self._is_closed = threading.Event()
         self._probed_at = -float("inf")
@@ -39,17 +41,17 @@ class Prober:
 
     def _run(self) -> None:
         for _ in range(NUM_FAILURES):  # one that is down is known to be before anybody asks it
-            if self._probe() or self._is_closed.is_set():
+            if self._try() or self._is_closed.is_set():
                 break
         while not self._is_closed.wait(_TICK_S):
             if self._is_due():
-                self._probe()
+                self._try()
             else:
                 self._shelf.look()
 
-    def _probe(self) -> bool:
+    def _try(self) -> bool:
         self._probed_at = self._clock()
-        return self._shelf.probe()
+        return self._probe.run()
 
     def _is_due(self) -> bool:
         """Of a shelf that failed, when its breakers say so, however long ago it was used."""

@@ -5,13 +5,11 @@ holds   which names are there, all of them asked for  a tier that fails does not
 load    rows, each once its frames are opened         ends at the first that is missing or bad
 store   blocks that are not there                     a tier that fails keeps none
 remove  blocks that are to be others under the name   a tier that fails keeps them
-probe   a small frame of its own, there and back      tells rates, and whether it is well again
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,7 +22,7 @@ from pagoda.tiers.names import BlockName
 from pagoda.tiers.rates import Rates
 from pagoda.tiers.segment import Row
 from pagoda.tiers.shelf_stats import ShelfStats, Tally
-from pagoda.tiers.tier import FrameBytes, Tier, TierError, TierFault, TierUsage
+from pagoda.tiers.tier import FrameBytes, Tier, TierError, TierUsage
 
 logger = logging.getLogger("pagoda")
 
@@ -36,10 +34,11 @@ _SAMPLED = 16
 """Rows of a long prefix that a shared tier is asked for at once."""
 _USAGE_EVERY_S = 2.0
 """A tier whose frames come and go is asked what it holds."""
-_PROBE_TENANT = ""
+_USAGE_AT_LEAST_EVERY_S = 15.0
+"""One that others may have changed."""
 _GRACE = 3.0
 """How many times its timeout a call may take until its tier is said to hang."""
-_FRAMES, _QUESTIONS = "frames", "questions"
+FRAMES, QUESTIONS = "frames", "questions"
 """Kinds of calls, to breakers."""
 
 
@@ -73,19 +72,18 @@ class Shelf:
         self.writing = Breaker(clock)
         self.used_at = -float("inf")
         """When it was measured last what its tier takes to load something."""
-        self._formats = formats
+        self.formats = formats
+        self.clock = clock
+        """Seconds that its calls are timed by."""
+        self.seen: str | None = None
+        """The name of some frame that was there a while ago, as its tier calls it."""
         self._label = label
-        self._clock = clock
         self._tally = Tally()
         self._usage: TierUsage | None = None
         self._usage_at = -float("inf")
         """When it was asked for last."""
         self._has_changed = False
         """What it holds has changed since."""
-        self._seen: str | None = None
-        """The name of some frame that was there a while ago, as its tier calls it."""
-        self._left: tuple[str, bytes] | None = None
-        """Name and bytes of a probe's frame that the tier would not remove."""
 
     # ---- what returns at once ----------------------------------------------------------------
 
@@ -110,7 +108,7 @@ class Shelf:
 
     def hang(self, breaker: Breaker) -> None:
         """A call of this breaker's has taken longer than any may."""
-        self._fail(breaker, "hang")
+        self.fail(breaker, "hang")
 
     def stats(self) -> ShelfStats:
         """As of now."""
@@ -145,16 +143,16 @@ class Shelf:
     def holds(self, tenant: str, names: Sequence[BlockName]) -> list[bool] | None:
         """Of each name whether a frame lies under it, every one asked for. None: the tier does not
         tell."""
-        began = self._clock()
+        began = self.clock()
         try:
-            form = self._formats.of(tenant)
+            form = self.formats.of(tenant)
             held = self.tier.holds([form.name(name) for name in names], self.timeout_s)
             assert len(held) == len(names)
         except Exception as error:
-            self._fail(self.reading, error, _QUESTIONS)
+            self.fail(self.reading, error, QUESTIONS)
             return None
-        self.rates.note_round_trip(self._clock() - began)
-        self._succeed(self.reading, _QUESTIONS)
+        self.rates.note_round_trip(self.clock() - began)
+        self._succeed(self.reading, QUESTIONS)
         return held
 
     def load(
@@ -163,9 +161,9 @@ class Shelf:
         """Hand rows to `arrive`, in order, until it is false. Returns why others are missing."""
         names = [name for row in rows for name in row]
         num_groups, row = len(rows[0]), list[FrameBytes]()
-        began, num_frames, size = self._clock(), 0, 0
+        began, num_frames, size = self.clock(), 0, 0
         try:
-            form = self._formats.of(tenant)
+            form = self.formats.of(tenant)
             own = [form.name(name) for name in names]
             for name, frame in zip(names, self.tier.load(own, self.timeout_s), strict=True):
                 if frame is None:
@@ -184,21 +182,20 @@ class Shelf:
                 logger.warning("the tier %s has frames that are bad: %s", self.told, error.reason)
             return str(error.reason)
         except Exception as error:
-            return self._fail(self.reading, error)
+            return self.fail(self.reading, error)
         finally:
             if size:
-                self.used_at = self._clock()
-                self.rates.note_load(size, self.used_at - began)
+                self.note_load(size, began)
                 self._tally.add(frames_loaded=num_frames, bytes_loaded=size)
         self._succeed(self.reading)
         self.known.add(names[:num_frames])
-        self._seen = own[0]
+        self.seen = own[0]
         return None
 
     def store(self, tenant: str, blocks: Sequence[tuple[BlockName, FrameBytes]]) -> None:
         """Keep those of a tenant's blocks that are not there."""
         try:
-            form = self._formats.of(tenant)
+            form = self.formats.of(tenant)
             own = [form.name(name) for name, _ in blocks]
             held = self.tier.holds(own, self.timeout_s)
             frames = [
@@ -210,10 +207,10 @@ class Shelf:
                 self.tier.store(self._labelled(frames), self.timeout_s)
                 self._label = None
         except Exception as error:
-            self._fail(self.writing, error)
+            self.fail(self.writing, error)
             return
         if frames:
-            self._seen = frames[-1][0]
+            self.seen = frames[-1][0]
             self._has_changed = True
             self._succeed(self.writing)
         size = sum(len(frame) for _, frame in frames)
@@ -224,39 +221,21 @@ class Shelf:
         """Forget what lies under names that are to stand for something else."""
         self.known.drop(names)
         self._has_changed = True
-        self._try(self.writing, lambda: self.tier.remove(self._own(tenant, names), self.timeout_s))
-
-    def probe(self) -> bool:
-        """Store, load and remove a frame of its own; breakers and rates learn from it. False: it
-        cannot be read."""
-        try:
-            fresh = self._fresh_frame()
-            if self._left and not self._time_round_trip(self._left[0]):
-                self._left = None
-            elif not self._left:
-                self._time_round_trip(fresh[0])
-        except Exception as error:
-            self._fail(self.reading, error, _QUESTIONS)
-            return False
-        # One that could not be removed is read in place of another that could not be either. But
-        # whether a tier takes frames again, one that is there does not tell.
-        is_left = self._left is not None and self.writing.is_closed
-        own, frame = self._left if self._left and is_left else fresh
-        if not is_left and not self._try(
-            self.writing, lambda: self.tier.store([fresh], self.timeout_s)
-        ):
-            return self._try(self.reading, lambda: self._read(self._seen or own))
-        if not self._try(self.reading, lambda: self._time_load(own, frame)):
-            return False
-        self._take_back(own, frame, is_left)
-        self._ask_usage()
-        return True
+        self.attempt(
+            self.writing, lambda: self.tier.remove(self._own(tenant, names), self.timeout_s)
+        )
 
     def look(self) -> None:
-        """See what the tier holds, where that has changed, every now and then."""
-        is_due = self._clock() - self._usage_at > _USAGE_EVERY_S
-        if self._has_changed and is_due and self.reading.is_closed:
-            self._ask_usage()
+        """See what the tier holds, soon after that has changed, and every now and then."""
+        wait_s = _USAGE_EVERY_S if self._has_changed else _USAGE_AT_LEAST_EVERY_S
+        if self.clock() - self._usage_at > wait_s and self.reading.is_closed:
+            self.ask_usage()
+
+    def ask_usage(self) -> None:
+        """See what the tier holds; one that does not tell holds what it told last."""
+        self._usage_at, self._has_changed = self.clock(), False
+        with suppress(Exception):
+            self._usage = self.tier.usage()
 
     def close(self) -> None:
         """Give the tier up."""
@@ -265,16 +244,46 @@ class Shelf:
         except Exception:
             logger.exception("the tier %s could not be closed", self.told)
 
-    # ---- inside ------------------------------------------------------------------------------
+    # ---- what a call tells of the tier -------------------------------------------------------
 
-    def _ask_usage(self) -> None:
-        self._usage_at, self._has_changed = self._clock(), False
-        with suppress(Exception):
-            self._usage = self.tier.usage()
+    def attempt(self, breaker: Breaker, call: Callable[[], object]) -> bool:
+        """Make a call of the tier that moves a frame, from which the breaker learns. False: it
+        failed."""
+        try:
+            call()
+        except Exception as error:
+            self.fail(breaker, error)
+            return False
+        self._succeed(breaker)
+        return True
+
+    def fail(self, breaker: Breaker, error: Exception | str, kind: str = FRAMES) -> str:
+        """A call of this breaker's has failed; returns the reason."""
+        reason, detail = "error", "it failed"  # of one's own, which says nothing better
+        if isinstance(error, TierError):
+            reason, detail = str(error.reason), error.detail
+        elif isinstance(error, str):
+            reason, detail = error, "it does not answer"
+        else:
+            logger.exception("the tier %s failed", self.told)
+        self._tally.fail(reason)
+        was_closed = breaker.is_closed
+        breaker.failed(kind)
+        if was_closed and not breaker.is_closed:
+            what = "asked for blocks" if breaker is self.reading else "given blocks"
+            logger.warning("the tier %s is not %s until it is well: %s", self.told, what, detail)
+        return reason
+
+    def note_load(self, num_bytes: int, began: float) -> None:
+        """Loading so many bytes has taken since then."""
+        self.used_at = self.clock()
+        self.rates.note_load(num_bytes, self.used_at - began)
+
+    # ---- inside ------------------------------------------------------------------------------
 
     def _own(self, tenant: str, names: Sequence[BlockName]) -> list[str]:
         """As its tier calls them. Raises whatever the tenant's form does."""
-        form = self._formats.of(tenant)
+        form = self.formats.of(tenant)
         return [form.name(name) for name in names]
 
     def _labelled(
@@ -298,81 +307,13 @@ class Shelf:
             return [False] * len(rows)
         return [all(held[start : start + width]) for start in range(0, len(held), width)]
 
-    def _fresh_frame(self) -> tuple[str, bytes]:
-        """Of nobody's block. Raises whatever its form does."""
-        name, form = BlockName(os.urandom(32), 0), self._formats.of(_PROBE_TENANT)
-        return form.name(name), form.encode(name, os.urandom(form.payload_bytes))
-
-    def _take_back(self, own: str, frame: bytes, is_left: bool) -> None:
-        """Remove a probe's frame. One that a tier has refused to remove before is tried in silence:
-        it says nothing of what else the tier takes."""
-        names = [own] if self._left is None else list({own, self._left[0]})
-        if is_left:
-            with suppress(Exception):
-                self.tier.remove(names, self.timeout_s)
-                self._left = None
-            return
-        is_gone = self._try(self.writing, lambda: self.tier.remove(names, self.timeout_s))
-        self._left = None if is_gone else (own, frame)
-
-    def _time_round_trip(self, own: str) -> bool:
-        """Whether something lies there. Raises TierError."""
-        began = self._clock()
-        [is_there] = self.tier.holds([own], self.timeout_s)
-        self.rates.note_round_trip(self._clock() - began)
-        return is_there
-
-    def _read(self, own: str) -> None:
-        """Load what may lie there: a tier that answers questions need not give frames. Raises
-        TierError."""
-        began = self._clock()
-        [found] = self.tier.load([own], self.timeout_s)
-        if found is not None:
-            self.used_at = self._clock()
-            self.rates.note_load(len(found), self.used_at - began)
-
-    def _time_load(self, own: str, frame: bytes) -> None:
-        """Raises TierError."""
-        began = self._clock()
-        [found] = self.tier.load([own], self.timeout_s)
-        if found != frame:
-            raise TierError(TierFault.ERROR, "gives back something else than it was given")
-        self.used_at = self._clock()
-        self.rates.note_load(len(frame), self.used_at - began)
-
-    def _try(self, breaker: Breaker, call: Callable[[], None]) -> bool:
-        try:
-            call()
-        except Exception as error:
-            self._fail(breaker, error)
-            return False
-        self._succeed(breaker)
-        return True
-
     def _discard(self, tenant: str, name: BlockName) -> None:
         """What is under a name is no frame of that block."""
         self.known.drop([name])
         with suppress(Exception):
-            self.tier.quarantine([self._formats.of(tenant).name(name)], self.timeout_s)
+            self.tier.quarantine([self.formats.of(tenant).name(name)], self.timeout_s)
 
-    def _succeed(self, breaker: Breaker, kind: str = _FRAMES) -> None:
+    def _succeed(self, breaker: Breaker, kind: str = FRAMES) -> None:
         if not breaker.is_closed:
             logger.info("the tier %s is well again", self.told)
         breaker.succeeded(kind)
-
-    def _fail(self, breaker: Breaker, error: Exception | str, kind: str = _FRAMES) -> str:
-        """Returns the reason."""
-        reason, detail = "error", "it failed"  # of one's own, which says nothing better
-        if isinstance(error, TierError):
-            reason, detail = str(error.reason), error.detail
-        elif isinstance(error, str):
-            reason, detail = error, "it does not answer"
-        else:
-            logger.exception("the tier %s failed", self.told)
-        self._tally.fail(reason)
-        was_closed = breaker.is_closed
-        breaker.failed(kind)
-        if was_closed and not breaker.is_closed:
-            what = "asked for blocks" if breaker is self.reading else "given blocks"
-            logger.warning("the tier %s is not %s until it is well: %s", self.told, what, detail)
-        return reason

@@ -42,7 +42,7 @@ class ShelfStats:
     round_trip_s: float | None
     bytes_per_s: float | None
     usage: TierUsage | None
-    """As of the last probe."""
+    """As it told last; None: it has not."""
     counts: ShelfCounts
 
     @property

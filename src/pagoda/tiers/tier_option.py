@@ -1,4 +1,4 @@
-"""What `--kv-tier` says of one tier.
+"""What a text says of one tier: `--kv-tier` of a server, `--tier` of a plan, and the commands'.
 
     disk:PATH,size=20GiB
     host:size=8GiB
@@ -13,7 +13,7 @@ are told apart by their names, so an address may have commas of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -35,6 +35,8 @@ class StorePolicy(StrEnum):
     """All that are computed."""
     REUSED = "reused"
     """Those that somebody has found a second time."""
+    NEVER = "never"
+    """None: of commands that inspect what a server may be using. No text says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,99 +69,128 @@ class TierKind:
     name: str
     form: str
     """As a refusal shows it."""
-    opens: Callable[[TierOption, int, bool], Tier]
-    """Makes one, without touching what it stands for: of the option, the most bytes of a frame, and
-    whether it is for a command beside a server. Raises `InvalidOptionError`."""
+    opens: Callable[[TierOption, int], Tier]
+    """Makes one, without touching what it stands for: of the option and the most bytes of a frame.
+    Raises `InvalidOptionError`."""
     schemes: tuple[str, ...] = ()
     """What its URLs begin with; none: its option begins with its name and a colon."""
     is_shared: bool = False
+    requires: Callable[[TierOption], None] | None = None
+    """Looks at the place before anything is there. Raises `TierError` where it can be no tier's."""
+    has_address: bool = True
+    """It is somewhere: False for one in a server's own memory."""
     takes: frozenset[str] = frozenset()
     """Its options beside those of all."""
-    needs: frozenset[str] = frozenset()
     store: StorePolicy = StorePolicy.ALWAYS
     timeout_s: float = 2.0
     compression: str = "none"
 
+    @property
+    def is_bounded(self) -> bool:
+        """It keeps so many bytes, which have to be said."""
+        return "size" in self.takes
 
-def parse_tier_option(
-    text: str, kinds: Mapping[str, TierKind], *, beside: bool = False
-) -> TierOption:
-    """What an option says. Raises `InvalidOptionError`, without any password.
 
-    beside: for a command beside a server, which needs no more than an address.
-    """
+@dataclass(frozen=True, slots=True)
+class TierText:
+    """What a text says, option by option, none of which has been judged."""
+
+    of_field: str
+    """Of whoever said it, for refusals."""
+    shown: str
+    """The text without any password."""
+    kind: TierKind
+    address: str = field(repr=False)
+    """"" where none is said."""
+    options: Mapping[str, str] = field(repr=False)
+
+    def option(self) -> TierOption:
+        """The tier that is asked for, with whatever of address and size is said. Raises
+        `InvalidOptionError` for what its kind does not take."""
+        kind = self.kind
+        option = TierOption(kind.name, self.address, kind.store, kind.timeout_s, kind.compression)
+        for name, value in self.options.items():
+            if name not in _READERS or not (name in _OF_ALL or name in kind.takes):
+                known = ", ".join(sorted({*_OF_ALL, *kind.takes}))
+                raise self.refusal(f"{name}: {kind.name} takes {known}")
+            option = _READERS[name](option, value, f"{self.of_field} {name}")
+        return option
+
+    def refusal(self, limit: str = "") -> InvalidOptionError:
+        """Of the whole text: what it must be."""
+        return InvalidOptionError(self.of_field, self.shown, limit or f"must be {self.kind.form}")
+
+
+def read_tier_text(
+    text: str, kinds: Mapping[str, TierKind], of_field: str = FIELD, *, others: Iterable[str] = ()
+) -> TierText:
+    """Take a text apart. Raises `InvalidOptionError`, without any password, for what is of no kind
+    or says something twice. `others`: what else might have been said."""
     if len(text) > _LONGEST:
-        raise InvalidOptionError(FIELD, f"{len(text):,} characters", f"at most {_LONGEST:,}")
+        raise InvalidOptionError(of_field, f"{len(text):,} characters", f"at most {_LONGEST:,}")
     shown = without_credentials(text)
-    kind, rest = _kind_of(text, shown, kinds)
-    first, *others = _OPTION.split(rest)
-    if not kind.schemes and re.match(r"[a-z_]+=", first):  # it has no address
-        others, first = [first, *others], ""
-    if bool(first) != ("address" in kind.needs):
-        raise InvalidOptionError(FIELD, shown, f"must be {kind.form}")
-    option = TierOption(kind.name, first, kind.store, kind.timeout_s, kind.compression)
-    given: set[str] = set()
-    for each in others:
-        name, _, value = each.partition("=")
-        if name not in _READERS or not (name in _OF_ALL or name in kind.takes):
-            known = ", ".join(sorted({*_OF_ALL, *kind.takes}))
-            raise InvalidOptionError(FIELD, shown, f"{name}: {kind.name} takes {known}")
-        if name in given:
-            raise InvalidOptionError(FIELD, shown, f"{name} is said twice")
-        given.add(name)
-        option = _READERS[name](option, value)
-    if not beside and kind.needs - given - {"address"}:
-        raise InvalidOptionError(FIELD, shown, f"must be {kind.form}")
-    return option
-
-
-def _kind_of(text: str, shown: str, kinds: Mapping[str, TierKind]) -> tuple[TierKind, str]:
-    """The kind, and its address with all that follows."""
     for kind in kinds.values():
         if text.startswith(kind.schemes or f"{kind.name}:"):
-            return kind, text if kind.schemes else text.removeprefix(f"{kind.name}:")
-    forms = ", ".join(kind.form for kind in kinds.values())
-    raise InvalidOptionError(FIELD, shown, f"must be one of {forms}")
+            rest = text if kind.schemes else text.removeprefix(f"{kind.name}:")
+            address, options = read_options(rest, of_field, shown)
+            return TierText(of_field, shown, kind, address, options)
+    forms = ", ".join([*others, *(kind.form for kind in kinds.values())])
+    raise InvalidOptionError(of_field, shown, f"must be one of {forms}")
 
 
-def _store(option: TierOption, value: str) -> TierOption:
-    if value not in set(StorePolicy):
-        raise InvalidOptionError(f"{FIELD} store", value, "always or reused")
+def read_options(text: str, of_field: str, shown: str) -> tuple[str, dict[str, str]]:
+    """What stands before the first option, if anything, and the options by their names. Raises
+    `InvalidOptionError` for one that is said twice."""
+    first, *others = _OPTION.split(text)
+    if re.match(r"[a-z_]+=", first):  # nothing stands before it
+        others, first = [first, *others], ""
+    options: dict[str, str] = {}
+    for each in others:
+        name, _, value = each.partition("=")
+        if name in options:
+            raise InvalidOptionError(of_field, shown, f"{name} is said twice")
+        options[name] = value
+    return first, options
+
+
+def _store(option: TierOption, value: str, name: str) -> TierOption:
+    if value not in (StorePolicy.ALWAYS, StorePolicy.REUSED):
+        raise InvalidOptionError(name, value, "always or reused")
     return replace(option, store=StorePolicy(value))
 
 
-def _timeout(option: TierOption, value: str) -> TierOption:
-    return replace(option, timeout_s=parse_timeout(f"{FIELD} timeout", value))
+def _timeout(option: TierOption, value: str, name: str) -> TierOption:
+    return replace(option, timeout_s=parse_timeout(name, value))
 
 
-def _compression(option: TierOption, value: str) -> TierOption:
+def _compression(option: TierOption, value: str, name: str) -> TierOption:
     if value not in ("none", "zstd"):
-        raise InvalidOptionError(f"{FIELD} compression", value, "none or zstd")
+        raise InvalidOptionError(name, value, "none or zstd")
     return replace(option, compression=value)
 
 
-def _size(option: TierOption, value: str) -> TierOption:
-    return replace(option, capacity_bytes=parse_byte_size(f"{FIELD} size", value))
+def _size(option: TierOption, value: str, name: str) -> TierOption:
+    return replace(option, capacity_bytes=parse_byte_size(name, value))
 
 
-def _ttl(option: TierOption, value: str) -> TierOption:
-    return replace(option, ttl_s=parse_duration(f"{FIELD} ttl", value))
+def _ttl(option: TierOption, value: str, name: str) -> TierOption:
+    return replace(option, ttl_s=parse_duration(name, value))
 
 
-def _endpoint(option: TierOption, value: str) -> TierOption:
+def _endpoint(option: TierOption, value: str, name: str) -> TierOption:
     return replace(option, endpoint=value)
 
 
-def _region(option: TierOption, value: str) -> TierOption:
+def _region(option: TierOption, value: str, name: str) -> TierOption:
     return replace(option, region=value)
 
 
-def _ca(option: TierOption, value: str) -> TierOption:
+def _ca(option: TierOption, value: str, name: str) -> TierOption:
     return replace(option, ca_file=value)
 
 
 _OF_ALL = frozenset(("store", "timeout", "compression"))
-_READERS: Mapping[str, Callable[[TierOption, str], TierOption]] = {
+_READERS: Mapping[str, Callable[[TierOption, str, str], TierOption]] = {
     "store": _store,
     "timeout": _timeout,
     "compression": _compression,
@@ -169,3 +200,4 @@ _READERS: Mapping[str, Callable[[TierOption, str], TierOption]] = {
     "region": _region,
     "ca": _ca,
 }
+"""Each takes the option so far, what is said, and what a refusal calls it."""

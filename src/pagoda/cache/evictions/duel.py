@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagoda.cache.evictions.age_lists import AgeLists
-from pagoda.cache.evictions.lru_beside import LRUBeside
+from pagoda.cache.evictions.lru_shadow import LRUShadow
 
 _SAMPLE = 4096
 """Keys that each shadow follows, at most: all of a small pool."""
@@ -42,7 +42,7 @@ class Duel:
         """`ranked`: an empty one, which the order is told as well."""
         self._every = -(-num_blocks // _SAMPLE)
         self._num_blocks = num_blocks
-        self._by_use = LRUBeside()
+        self._by_use = LRUShadow()
         self._ranked = ranked
         self._num_held = 0
         """Keys that the real cache holds and nobody uses: shadows have room for as many."""

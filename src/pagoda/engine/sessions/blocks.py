@@ -1,7 +1,7 @@
 """The blocks of sessions in the pool: copied out, and brought in.
 
-No reference is held between two calls: sessions wait for tiers and for clients, and requests never
-wait for sessions.
+Of what is copied no reference is held between two calls. What is brought in holds what has come,
+and gives way where that is needed (`ArrivingSessions`): requests never wait for sessions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pagoda.cache import BlockTable, CacheManager
 from pagoda.cache.prefix import BlockKey
+from pagoda.engine.sessions.arriving import ArrivingSessions
 from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.engine.sessions.session import Session
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
@@ -59,12 +60,14 @@ class SessionBlocks:
         cache: CacheManager,
         begin_export: BeginExport,
         import_blocks: ImportBlocks,
+        arriving: ArrivingSessions,
         block_bytes: int,
     ) -> None:
-        """`block_bytes`: of a block of one group."""
+        """`arriving`: those that are being brought in. `block_bytes`: of a block of one group."""
         self._cache = cache
         self._begin_export = begin_export
         self._import_blocks = import_blocks
+        self._arriving = arriving
         self.block_bytes = block_bytes
         self.block_size = cache.block_size
         self.num_groups = len(cache.open().windows)
@@ -100,24 +103,30 @@ class SessionBlocks:
             logger.exception("blocks of a session could not be copied")
             return Piece(None, block_ids, has_failed=True)
 
-    def put(
-        self, table: BlockTable, tokens: Sequence[int], start: int, rows: Sequence[Payloads]
-    ) -> int:
-        """Publish the blocks from number `start` on; returns how many leading ones are there now.
+    def begin(self, session: Session, tokens: Sequence[int], known: BlockTable) -> IncomingPrefix:
+        """Begin to bring a session in, and hold what of it is cached. `known`: a table of it, whose
+        keys are."""
+        table = self.table(session)
+        prefix = IncomingPrefix(self._cache, self._import_blocks, table, tokens, known)
+        self._arriving.begin_to_hold(prefix)
+        return prefix
 
-        Less than were to be, where the pool is short, which makes nobody give way, where blocks
-        before them are gone, and where somebody is just computing them. `table` is for this alone,
-        with `start` growing.
+    def put(self, prefix: IncomingPrefix, start: int, rows: Sequence[Payloads]) -> int:
+        """Publish the blocks from number `start` on; returns how many leading ones are held now.
+
+        Less than were to be, where the pool is short, which makes nobody give way, and where
+        somebody needed the blocks before them.
         """
-        if not self.are_found:
+        if prefix not in self._arriving:
             return 0
-        tokens = tokens[: (start + len(rows)) * self.block_size]
-        prefix = IncomingPrefix(self._cache, self._import_blocks, table, tokens)
-        if not prefix.claim():
-            return self.num_cached(table, tokens)
-        try:
-            if prefix.num_blocks >= start:
-                prefix.put(rows[prefix.num_blocks - start :])
-            return prefix.num_blocks
-        finally:
-            prefix.free()
+        if prefix.num_blocks >= start:
+            prefix.put(rows[prefix.num_blocks - start :])
+        return prefix.num_blocks
+
+    def end(self, prefix: IncomingPrefix) -> None:
+        """Hold nothing of it any more; what has come can be found on."""
+        self._arriving.free(prefix)
+
+    def abandon(self) -> None:
+        """Nothing more is wanted of sessions that are being brought in."""
+        self._arriving.abandon()

@@ -6,20 +6,24 @@ from collections.abc import Sequence
 
 from pagoda.engine.sessions.blocks import Piece, SessionBlocks
 from pagoda.engine.sessions.session import Session
+from pagoda.engine.transfers.incoming import IncomingPrefix
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.segment import Row
 from pagoda.tiers.shelf import Payloads
 
 
 class Course:
-    """`copy`, `put` and `num_cached` are for the engine's thread, the rest for whoever made it."""
+    """What uses the blocks is for the engine's thread, the rest for whoever made it."""
 
     def __init__(self, blocks: SessionBlocks, session: Session) -> None:
         self.session = session
         self._blocks = blocks
         self._tokens = session.token_ids()
-        self._looking, self._filling = blocks.table(session), blocks.table(session)
-        self._keys = self._looking.keys_of(self._tokens, blocks.block_size)
+        self._table = blocks.table(session)
+        """Which holds nothing."""
+        self._keys = self._table.keys_of(self._tokens, blocks.block_size)
+        self._prefix: IncomingPrefix | None = None
+        """What has been brought in, once that has begun."""
         groups = range(blocks.num_groups)
         self.names: Sequence[Row] = [
             [BlockName(key.hash, group) for group in groups] for key in self._keys
@@ -42,10 +46,21 @@ class Course:
         """Begin to copy the piece that begins there."""
         return self._blocks.copy(self._keys[start : start + self.most])
 
+    def begin(self) -> int:
+        """Begin to bring it in; returns how many leading rows are cached, and held until `end`."""
+        self._prefix = self._blocks.begin(self.session, self._tokens, self._table)
+        return self._prefix.num_blocks
+
     def put(self, start: int, rows: Sequence[Payloads]) -> int:
-        """Publish rows; returns how many leading ones are in the cache now."""
-        return self._blocks.put(self._filling, self._tokens, start, rows)
+        """Publish rows; returns how many leading ones are in the cache, and held, now."""
+        assert self._prefix is not None
+        return self._blocks.put(self._prefix, start, rows)
+
+    def end(self) -> None:
+        """No more is brought in."""
+        if self._prefix is not None:
+            self._blocks.end(self._prefix)
 
     def num_cached(self) -> int:
         """Leading rows that are in the cache."""
-        return self._blocks.num_cached(self._looking, self._tokens)
+        return self._blocks.num_cached(self._table, self._tokens)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -135,8 +136,8 @@ class SessionDesk:
         if session is None:
             raise UnknownSessionError(session_id)
         course = Course(self._blocks, session)
-        start = self._use_cache(course.num_cached)
-        self._bring(course, start, shelves.load(tenant, course.names[start:], course.most))
+        with self._held(course) as start:
+            self._bring(course, start, shelves.load(tenant, course.names[start:], course.most))
         self._support.known.put_unless_newer(session)
         return self._present(course, NOT_FOUND)
 
@@ -182,7 +183,8 @@ class SessionDesk:
             pass
         session = replace(opened.session, session_id=session_id or opened.session.session_id)
         course = Course(self._blocks, session)
-        self._bring(course, 0, _in_pieces(files.rows(file, opened), course.most))
+        with self._held(course):
+            self._bring(course, 0, _in_pieces(files.rows(file, opened), course.most))
         self._support.known.put(session)
         return self._present(course, NOT_IN_FILE)
 
@@ -207,6 +209,16 @@ class SessionDesk:
             if num_held < start + len(asked):
                 break
         return num_held
+
+    @contextmanager
+    def _held(self, course: Course) -> Iterator[int]:
+        """While a session is brought in, the cache holds what is there of it, unless somebody needs
+        the room: so many leading rows at first."""
+        start = self._use_cache(course.begin)
+        try:
+            yield start
+        finally:
+            self._use_cache(course.end)
 
     def _bring(self, course: Course, start: int, pieces: Iterator[list[Payloads]]) -> None:
         """Publish the blocks from number `start` on, as long as there is room."""

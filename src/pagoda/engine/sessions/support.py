@@ -21,3 +21,8 @@ class SessionSupport:
     files: SessionFiles | None = None
     """None: there is no key."""
     known: Sessions = field(default_factory=Sessions)
+
+    def abandon_arriving(self) -> None:
+        """What is being brought in is not wanted any more. For the engine's thread."""
+        if self.blocks is not None:
+            self.blocks.abandon()

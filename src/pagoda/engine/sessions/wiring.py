@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagoda.cache import CacheManager
+from pagoda.engine.sessions.arriving import ArrivingSessions
 from pagoda.engine.sessions.blocks import SessionBlocks
 from pagoda.engine.sessions.file import SessionFiles
 from pagoda.engine.sessions.session import most_bytes
@@ -18,16 +19,19 @@ from pagoda.tiers.shelf import Shelf
 def sessions_of(
     cache: CacheManager,
     storage: BlockStorage,
+    arriving: ArrivingSessions,
     *,
     max_tokens: int,
     shelves: Sequence[Shelf],
     namespace: Namespace | None,
     secret: bytes | None,
 ) -> SessionSupport:
-    """`max_tokens`: of the longest sequence. `shelves`: of the tiers, if there are any.
-    `namespace`: needed beside a `secret`, without which there are no files."""
+    """`arriving`: what the scheduler asks for blocks. `max_tokens`: of the longest sequence.
+    `shelves`: of the tiers, if there are any. `namespace`: needed beside a `secret`, without which
+    there are no files."""
     block_bytes = storage.spec.block_bytes
-    blocks = SessionBlocks(cache, storage.begin_export, storage.import_blocks, block_bytes)
+    moves = (storage.begin_export, storage.import_blocks)
+    blocks = SessionBlocks(cache, *moves, arriving, block_bytes)
     kept = SessionShelves(shelves, block_bytes, most_bytes(max_tokens)) if shelves else None
     files = None
     if secret is not None and namespace is not None:

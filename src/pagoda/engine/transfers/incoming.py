@@ -74,6 +74,16 @@ class IncomingPrefix:
         self._cache.acquire(self._table, self.tokens, match, counted=False)
         return True
 
+    def hold(self) -> None:
+        """Hold what is cached and announce nothing: whoever needs the rest computes it."""
+        match = self._cache.match(self._table, self.tokens)
+        self._num_blocks = len(match.block_ids) // self._table.num_groups
+        self._cache.acquire(self._table, self.tokens, match, counted=False, announced=False)
+
+    def helps(self, table: BlockTable) -> bool:
+        """It holds blocks that `table` may take once they are free."""
+        return self._num_blocks > 0 and self._cache.helps(table, self.tenant)
+
     def rows(self) -> list[Row]:
         """The names of the blocks that are to come, in order."""
         groups = range(self._table.num_groups)

@@ -7,8 +7,8 @@ import time
 from typing import Protocol
 from weakref import finalize
 
-from pagoda.engine.transfers.loads import TierLoads
 from pagoda.engine.transfers.stores import TierStores
+from pagoda.engine.transfers.tier_loads import TierLoads
 from pagoda.engine.transfers.transfer_stats import TransferStats
 from pagoda.tiers.mover import TierMover
 

@@ -9,9 +9,9 @@ from pagoda.cache import AttentionWindow, CacheManager
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.engine.prefill_rate import PrefillRate
-from pagoda.engine.transfers.loads import TierLoads, worth_loading
 from pagoda.engine.transfers.store_notes import StoreNotes
 from pagoda.engine.transfers.stores import TierStores
+from pagoda.engine.transfers.tier_loads import TierLoads, worth_loading
 from pagoda.engine.transfers.transfers import TierTransfers
 from pagoda.scheduling.sequence import open_table
 from pagoda.storage.block_storage import BlockStorage

@@ -19,7 +19,7 @@ from pagoda.cache import BlockTable, CacheManager, PrefixMatch
 from pagoda.cache.miss import Gated
 from pagoda.engine.prefill_rate import PrefillRate
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
-from pagoda.engine.transfers.load import PrefixFromTiers
+from pagoda.engine.transfers.prefix_from_tiers import PrefixFromTiers
 from pagoda.engine.transfers.turn import TURN_BYTES
 from pagoda.request import Request
 from pagoda.scheduling import Sequence as RunningSequence
@@ -109,12 +109,13 @@ class TierLoads:
 
     def make_room(self, table: BlockTable) -> bool:
         for load in reversed(self._loads):
-            prefix = load.prefix
-            holds_some = prefix is not None and prefix.num_blocks > 0
-            if prefix is not None and holds_some and self._cache.helps(table, prefix.tenant):
+            if load.prefix is not None and load.prefix.helps(table):
                 self._end(load, _NO_ROOM)
                 return True
         return False
+
+    def give_way(self, table: BlockTable) -> bool:
+        return False  # a sequence waits for each
 
     def start_over(self) -> None:
         for load in self._loads:
@@ -139,7 +140,7 @@ class TierLoads:
         for load in list(self._loads):
             if load.is_done:
                 self._drop(load, _ABANDONED)
-            elif load.load is None:
+            elif load.source is None:
                 self._hear(load)
             else:
                 left -= self._take(load, left)
@@ -199,7 +200,7 @@ class TierLoads:
 
     def _take(self, load: PrefixFromTiers, most: int) -> int:
         """Publish up to `most` rows that have come; returns how many."""
-        prefix, source = load.prefix, load.load
+        prefix, source = load.prefix, load.source
         assert prefix is not None
         assert source is not None
         rows = source.take(most)

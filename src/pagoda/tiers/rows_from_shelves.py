@@ -24,7 +24,7 @@ _WAITING_BYTES = 64 * 2**20
 """Of what has come of a part and nobody has taken: with more, no further batch is asked for."""
 
 
-class Part:
+class RowsFromShelf:
     """The rows that come from one shelf. Its batches are fetched one after the other."""
 
     def __init__(
@@ -106,10 +106,10 @@ class Part:
         return True
 
 
-class Load:
+class RowsFromShelves:
     """Rows that come from shelves. One thread takes them; what comes late is dropped with it."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[RowsFromShelf]) -> None:
         self._parts = deque(parts)
         self.ending: str | None = None
         """Why it stopped short, once it is done; None: it did not."""

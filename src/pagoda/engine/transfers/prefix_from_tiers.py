@@ -10,8 +10,8 @@ from __future__ import annotations
 from pagoda.cache import BlockTable
 from pagoda.cache.miss import Gated
 from pagoda.engine.transfers.incoming import IncomingPrefix
-from pagoda.tiers.load import Load
 from pagoda.tiers.look_up import LookUp
+from pagoda.tiers.rows_from_shelves import RowsFromShelves
 
 
 class PrefixFromTiers:
@@ -31,8 +31,8 @@ class PrefixFromTiers:
         self.prefix: IncomingPrefix | None = prefix
         """None: it is done."""
         self.look_up = look_up
-        self.load: Load | None = None
-        """None: it has not begun."""
+        self.source: RowsFromShelves | None = None
+        """Its rows on their way; None: the load has not begun."""
         self.gated: Gated | None = None
         """What was found and not loaded, because computing it is quicker."""
         self.deadline = began + min(answer_s, allowance_s)
@@ -47,10 +47,10 @@ class PrefixFromTiers:
     def table(self) -> BlockTable | None:
         return None if self.prefix is None else self.prefix.table
 
-    def begin(self, load: Load, now: float) -> None:
+    def begin(self, source: RowsFromShelves, now: float) -> None:
         """The look-up was answered, and the load begins. What came between, while the engine was in
         the middle of a step, is not counted against it."""
-        self.load = load
+        self.source = source
         self.deadline = now + self._allowance_s - self.look_up.seconds
 
     def abandon(self) -> None:
@@ -64,5 +64,5 @@ class PrefixFromTiers:
         """The same after a cache was reset, which holds nothing for anybody any more."""
         self.prefix = None
         self.look_up.abandon()
-        if self.load is not None:
-            self.load.abandon()
+        if self.source is not None:
+            self.source.abandon()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 
-class LRUBeside:
+class LRUShadow:
     """Keys alone of a cache under LRU, beside the real one: a shadow that knows what that lacks.
 
         only in the real one │ in both          │ in the shadow alone: `num_apart`

@@ -1,0 +1,68 @@
+"""Sessions that are being brought in: each holds what has come, and gives way where it is needed.
+
+A session waits for tiers and for files, so nobody waits for one: it announces nothing, and where a
+request is short of blocks, one that waits as well as one that runs, what has come of sessions is
+free first, findable on, and they stop there.
+"""
+
+from __future__ import annotations
+
+from pagoda.cache import BlockTable, PrefixMatch
+from pagoda.engine.transfers.incoming import IncomingPrefix
+from pagoda.scheduling import Sequence
+from pagoda.scheduling.prefix_load import PrefixLoad
+from pagoda.scheduling.prefix_loads import NoLoads, PrefixLoads
+
+
+class ArrivingSessions:
+    """See `PrefixLoads`; those of requests are another's. The engine's thread alone calls it."""
+
+    def __init__(self, loads: PrefixLoads | None = None) -> None:
+        """`loads`: of requests; None: there are none."""
+        self._loads = loads or NoLoads()
+        self._prefixes: list[IncomingPrefix] = []
+        """Those that hold blocks, the oldest first."""
+
+    def __contains__(self, prefix: IncomingPrefix) -> bool:
+        """It holds what has come, up to now."""
+        return prefix in self._prefixes
+
+    @property
+    def num_under_way(self) -> int:
+        """Sessions that hold what has come."""
+        return len(self._prefixes)
+
+    def begin_to_hold(self, prefix: IncomingPrefix) -> None:
+        """A session's, which holds what of it is cached from now on."""
+        prefix.hold()
+        self._prefixes.append(prefix)
+
+    def free(self, prefix: IncomingPrefix) -> None:
+        """Hold nothing of it any more; no effect where nothing is held."""
+        if prefix in self._prefixes:
+            self._prefixes.remove(prefix)
+            prefix.free()
+
+    def abandon(self) -> None:
+        """Stop all of them."""
+        for prefix in list(self._prefixes):
+            self.free(prefix)
+
+    # ---- what the scheduler asks -------------------------------------------------------------
+
+    def begin(self, sequence: Sequence, match: PrefixMatch) -> PrefixLoad:
+        return self._loads.begin(sequence, match)
+
+    def make_room(self, table: BlockTable) -> bool:
+        return self.give_way(table) or self._loads.make_room(table)
+
+    def give_way(self, table: BlockTable) -> bool:
+        for prefix in reversed(self._prefixes):
+            if prefix.helps(table):
+                self.free(prefix)
+                return True
+        return self._loads.give_way(table)
+
+    def start_over(self) -> None:
+        self._prefixes = []
+        self._loads.start_over()
