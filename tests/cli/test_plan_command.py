@@ -49,7 +49,7 @@ def test_a_plan_tells_where_the_memory_goes_and_what_fits(capsys: Output) -> Non
 
 def test_the_cache_s_memory_makes_it_exact(capsys: Output) -> None:
     told = text(capsys, "Llama-3.1-8B-Instruct", "--kv-cache-memory-bytes", "20GiB")
-    assert "vLLM will print:\n  GPU KV cache size: 163,840 tokens, Maximum concurrency" in told
+    assert "vllm 0.32 will print:\n  GPU KV cache size: 163,840 tokens, Maximum concurrency" in told
     assert "values in this range" not in told
 
 

@@ -37,13 +37,12 @@ from pagoda.planning.pagoda import (
     pagoda_device,
     step_bytes,
 )
+from pagoda.planning.planned_engine import planned_engine
 from pagoda.planning.releases import (
     FORMATS_SEEN,
     NEWEST,
     Release,
-    is_newer,
-    parse_release,
-    read_version,
+    release_of,
 )
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
@@ -285,17 +284,21 @@ def _on(probe: ModelFacts, request: PlanRequest) -> dict[str, Any]:
 
 
 def _engine(name: str) -> dict[str, Any]:
-    request = PlanRequest(engine=name)
-    version, release = parse_release(request.engine_version)
-    if request.engine_name == "pagoda":
-        own = {"label": "pagoda", "release": "pagoda", "pagoda": True}
-        rules = _rules(release) | {"utilization": DEFAULT_UTILIZATION}
-    else:
-        own = {"label": f"vllm {version}", "release": release.name, "pagoda": False}
-        rules = _rules(release)
-    line = (read_version(version) or NEWEST)[:2]
-    newer = is_newer(request.engine_version)
-    return {**own, "version": version, "line": line, "is_newer": newer, **rules}
+    engine = planned_engine(name)
+    rules = (
+        _rules(release_of(NEWEST)) | {"utilization": DEFAULT_UTILIZATION}
+        if engine.is_pagoda
+        else _rules(engine.release)
+    )
+    return {
+        "label": engine.title,
+        "release": engine.rules,
+        "pagoda": engine.is_pagoda,
+        "version": engine.version,
+        "line": engine.line,
+        "is_newer": engine.is_newer,
+        **rules,
+    }
 
 
 def _rules(release: Release) -> dict[str, Any]:

@@ -195,14 +195,13 @@ def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:
 
 
 def _print_lines(plan: Plan, low: PoolFigures, high: PoolFigures, console: Console) -> None:
-    engine = "vLLM" if plan.engine.startswith("vllm") else "Pagoda"
     if plan.is_exact:
-        _say(console, f"\n{engine} will print:")
+        _say(console, f"\n{plan.engine} will print:")
         for line in low.lines:
             _say(console, f"  {line}", style="bold")
         return
     values = "values in this range" if low.lines else "values up to these, or refuse to start"
-    _say(console, f"\n{engine} will print {values}; --kv-cache-memory-bytes makes them exact")
+    _say(console, f"\n{plan.engine} will print {values}; --kv-cache-memory-bytes makes them exact")
     for figures in (low, high):
         for line in figures.lines:
             _say(console, f"  {line}")

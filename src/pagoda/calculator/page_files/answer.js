@@ -93,8 +93,7 @@ export function linesOf({ low, high, is_exact: isExact }) {
 
 /** What stands above them. */
 export function printedTitle({ engine, low, is_exact: isExact }) {
-  const name = engine.startsWith("vllm") ? "vLLM" : "Pagoda";
-  if (isExact) return `${name} will print`;
-  if (!low.lines.length) return `${name} will print values up to these, or refuse to start`;
-  return `${name} will print values in this range`;
+  if (isExact) return `${engine} will print`;
+  if (!low.lines.length) return `${engine} will print values up to these, or refuse to start`;
+  return `${engine} will print values in this range`;
 }
