@@ -47,7 +47,7 @@ from pagoda.planning.releases import (
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, find_accelerator, model_rows
-from pagoda.planning.weights import CountedWeights
+from pagoda.planning.weights import CountedWeights, PagodaWeights
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
 from pagoda.sizing.quantised_weights import QUANTIZATIONS, RECIPES
 
@@ -217,14 +217,19 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
             for name in ("", *QUANTIZATIONS)
         },
         "steps": steps,
+        "assumed": on_cpu.weights.assumed,
         "angles": on_cpu.model.decoder.angle_bytes(1),
     }
 
 
 def _held(subject: Subject) -> list[Any]:
-    """Bytes in all, bytes that a step reads, and how they are stored."""
+    """Bytes in all, bytes that every step reads, those of experts, the share of these that a token
+    is sent to, and how they are stored."""
     weights = subject.weights
-    return [weights.total_bytes, weights.read_bytes(1), subject.quantization]
+    assert isinstance(weights, PagodaWeights)
+    held = weights.held
+    read = held.read_bytes - held.chosen_bytes
+    return [held.total_bytes, read, held.chosen_bytes, held.chosen_share, subject.quantization]
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:

@@ -182,6 +182,8 @@ def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:
             f"at most {speed.tokens_per_s:,.1f} tokens/s a user and "
             f"{speed.total_tokens_per_s:,.0f} in all, with {speed.users:,} users",
         )
+        if speed.experts_read is not None:
+            yield "experts", f"{speed.experts_read:.0%} of them read in a step, were all as likely"
         yield (
             "prefill",
             f"at least {speed.prefill_s:,.2f} s for {speed.context:,} tokens "

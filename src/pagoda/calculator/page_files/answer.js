@@ -56,6 +56,9 @@ export function tilesOf(plan) {
   add("A block", size(plan.block_bytes), `${whole(plan.block_size)} tokens, ${layersOf(plan)}`);
   if (speed) {
     add("Decode, at most", `${rate(speed.tokens_per_s)} tokens/s`, `each; ${rate(speed.total_tokens_per_s)} in all, ${whole(speed.users)} at once`);
+    if (speed.experts_read !== null) {
+      add("Experts read", `${fixed(100 * speed.experts_read, 0)}%`, "in a decode step, were all as likely");
+    }
     add("Prefill, at least", duration(speed.prefill_s), `for ${short(speed.context)} tokens`);
   }
   if (plan.cost_per_user) {
