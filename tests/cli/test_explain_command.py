@@ -57,5 +57,12 @@ def test_what_cannot_be_read_is_refused(
     assert "must be UTF-8 text" in refusal(capsys, str(binary))
     assert "cannot be read: Is a directory" in refusal(capsys, str(tmp_path))
     assert "is not there" in refusal(capsys, str(tmp_path / "body.json"))
+    (tmp_path / "empty").write_bytes(b" \n")
+    assert "is empty" in refusal(capsys, str(tmp_path / "empty"))
     piped(b"\xff")
     assert "must be utf-8 text" in refusal(capsys, "-")
+
+
+@pytest.mark.parametrize("given", ["", "x" * 1025])
+def test_what_cannot_be_an_id_is_not_asked_for(given: str, capsys: Output) -> None:
+    assert "an id of 1 to 1,024 characters, a file, or - for stdin" in refusal(capsys, given)

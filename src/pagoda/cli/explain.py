@@ -23,6 +23,8 @@ from pagoda.errors import InvalidOptionError
 
 MOST_CHARACTERS = 64 * 2**20
 """Of a file or stdin: many times what any model takes. Half of one is not explained."""
+_MOST_ID_CHARACTERS = 1024
+"""More than any request's id has: a server takes no line that long."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -59,11 +61,17 @@ def _told(request: str, url: str, api_key: str | None) -> list[dict[str, Any]]:
 def _body(request: str) -> dict[str, Any] | None:
     """What a file holds; None where `request` is no file but an id.
 
-    Raises `InvalidOptionError` for a file that cannot be read.
+    Raises `InvalidOptionError` for a file that cannot be read, has nothing in it or too much, and
+    for what cannot be an id.
     """
     text = _text(request)
     if text is None:
+        if not 0 < len(request) <= _MOST_ID_CHARACTERS:
+            limit = f"an id of 1 to {_MOST_ID_CHARACTERS:,} characters, a file, or - for stdin"
+            raise InvalidOptionError("request", request, limit)
         return None
+    if not text.strip():
+        raise InvalidOptionError("file", request, "is empty")
     if len(text) > MOST_CHARACTERS:
         limit = f"has more than {MOST_CHARACTERS:,} characters, the most that are read"
         raise InvalidOptionError("file", request, limit)
