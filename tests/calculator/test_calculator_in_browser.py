@@ -121,6 +121,28 @@ def test_pagodas_latents_are_the_planners(tab: Tab) -> None:
     assert [type(answer).__name__ for answer in answers[:3]] == ["Plan"] * 3
 
 
+def test_experts_that_a_step_reads_are_the_planners(tab: Tab, address: str) -> None:
+    """More of them the more users there are, whoever runs the model; none where there are none."""
+    choices = [
+        asdict(PlanRequest(engine=engine, gpu="H200", max_model_len=2048, users=users))
+        | {"model": model}
+        for engine in ("pagoda", "vllm")
+        for model in ("Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b", LLAMA)
+        for users in (1, 8, 100)
+    ]
+    answers = [
+        planned({name: value for name, value in choice.items() if value is not None})
+        for choice in choices
+    ]
+    require_the_planners(tab, choices, answers)
+    speeds = [answer.speed for answer in answers if isinstance(answer, Plan)]
+    assert len(speeds) == len(choices)
+    assert all((speed is not None) for speed in speeds)
+    open_at(tab, f"{address}#model=Qwen/Qwen3-30B-A3B&gpu=H200&context=2048&users=8&engine=pagoda")
+    tab.wait_for("document.body.innerText.includes('Experts read')")
+    assert "40%" in tab.text("main")
+
+
 def test_the_figures_are_on_the_page(tab: Tab, address: str) -> None:
     for name, length, users in (("Qwen/Qwen3-8B", 8192, 20), ("openai/gpt-oss-20b", 65_536, 9)):
         open_at(tab, f"{address}#model={name}&gpu=H100&context={length}&users={users}")

@@ -165,6 +165,7 @@ UNREADABLE = {
     "no host": ("http://", "name a server"),
     "a password": ("http://me:secret@127.0.0.1", "carries a password"),
     "a port of letters": ("http://127.0.0.1:http", "name a server"),
+    "a port beyond": ("http://127.0.0.1:99999", "name a server"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def test_a_plan_tells_where_the_memory_goes_and_what_fits(capsys: Output) -> Non
 
 def test_the_cache_s_memory_makes_it_exact(capsys: Output) -> None:
     told = text(capsys, "Llama-3.1-8B-Instruct", "--kv-cache-memory-bytes", "20GiB")
-    assert "vLLM will print:\n  GPU KV cache size: 163,840 tokens, Maximum concurrency" in told
+    assert "vllm 0.32 will print:\n  GPU KV cache size: 163,840 tokens, Maximum concurrency" in told
     assert "values in this range" not in told
 
 
@@ -121,6 +122,18 @@ def test_a_model_of_one_s_own(tmp_path: Path, capsys: Output, kind: str) -> None
     assert told["parameters"] == pytest.approx(counted, rel=0.01)
 
 
+def test_a_config_may_come_through_a_pipe(capsys: Output) -> None:
+    row = model_rows()["Qwen/Qwen3-8B"]
+    reading, writing = os.pipe()
+    os.write(writing, json.dumps(row["config"]).encode())
+    os.close(writing)
+    try:
+        told = answer(capsys, f"/dev/fd/{reading}", "--gpu", "H100")
+    finally:
+        os.close(reading)
+    assert told["layer_kinds"] == {"full attention": 36}
+
+
 def test_validate_counts(tmp_path: Path, capsys: Output) -> None:
     few = [start_up(name) for name in ("o003", "o094", "o100", "o136")]
     files = write_files(tmp_path, few)
@@ -143,6 +156,7 @@ def test_validate_is_content_where_nothing_misses(tmp_path: Path, capsys: Output
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
+    "no name": ([""], "model='': must be a directory, a file, a name or a hub id"),
     "no such model": (["nothing"], "model='nothing': there is no such file"),
     "nearly a name": (["Llama-3.1-8B-Instruckt"], "(the nearest are meta-llama/Llama-3.1-8B"),
     "no such gpu": (["Qwen3-8B", "--gpu", "H100X"], "gpu='H100X': is not in the table"),

@@ -59,6 +59,7 @@ def test_broken_rows_are_told(trace: str, capsys: pytest.CaptureFixture[str]) ->
     [
         (["--num-blocks", "0"], "num_blocks=0: must be a whole number of at least 1"),
         (["--num-blocks", "x"], "num_blocks='x': must be a whole number"),
+        (["--num-blocks", "9,99999999999999999999"], "num_blocks=99999999999999999999: at most 3"),
         ([], "num_blocks=None: how many blocks the pool has"),
         (["--num-blocks", "9", "--block-size", "500"], "block_size=500: must divide 512, "),
         (

@@ -297,6 +297,24 @@ def test_the_speed_is_bound_by_what_is_read() -> None:
     assert experts.weight_read_bytes < 8e9 < 50e9 < many.weight_read_bytes < 61e9
 
 
+@pytest.mark.parametrize("engine", ["vllm", "pagoda"])
+def test_more_users_read_more_of_the_experts(engine: str) -> None:
+    """Qwen3-30B-A3B: 8 of 128 experts a token, each of 3 × 2,048 × 768 numbers in 48 layers."""
+    speeds = [
+        plan("Qwen/Qwen3-30B-A3B", gpu="H200", engine=engine, users=users, context=16).speed
+        for users in (1, 8, 64)
+    ]
+    for users, speed in zip((1, 8, 64), speeds, strict=True):
+        assert speed is not None
+        share = 1 - (120 / 128) ** users
+        assert speed.experts_read == pytest.approx(share)
+        of_experts = 48 * 128 * 3 * 2048 * 768
+        others = 30_532_122_624 - of_experts - 151_936 * 2048  # the embedding is looked up
+        assert speed.weight_read_bytes == pytest.approx(2 * (of_experts * share + others), rel=1e-3)
+        assert speed.step_s >= speed.weight_read_bytes / 4.8e12
+    assert plan(LLAMA_3_8B, gpu="H100", users=8).speed.experts_read is None  # type: ignore[union-attr]
+
+
 def test_many_short_requests_are_bound_by_arithmetic() -> None:
     """Llama-3.1-8B on an A100: 2 operations for each of 7.5 billion numbers, and the attention."""
     told = plan(LLAMA_3_8B, gpu="A100-80GB", context=100, users=250, price=2.0).speed

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pagoda.errors import InvalidOptionError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import read_architecture
+from pagoda.planning.planned_engine import planned_engine
 from pagoda.planning.pool import PoolOptions, build_pool
 from pagoda.planning.releases import releases_told
 from pagoda.planning.tables import find_model
@@ -68,3 +70,30 @@ def test_one_line_is_printed_from_0_29_on() -> None:
         for version in ("0.28", "0.29")
     }
     assert lines == {"0.28": 3, "0.29": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "rules"),
+    [
+        ("vllm", "vllm 0.32", "≥ 0.29"),
+        ("vllm@v0.8.4", "vllm 0.8.4", "0.7 and 0.8"),
+        ("vllm@0.20.x", "vllm 0.20.x", "0.20.1"),
+        ("pagoda", "pagoda", "pagoda"),
+    ],
+)
+def test_the_engine_that_is_planned_for_is_told_by_its_name(
+    name: str, title: str, rules: str
+) -> None:
+    engine = planned_engine(name)
+    assert (engine.title, engine.rules) == (title, rules)
+    assert engine.is_pagoda == (name == "pagoda")
+    assert engine.knows_format("nvfp4") == (name in ("vllm", "pagoda"))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "vllm@", "vllm@new", "vllm@0.19.1!", "VLLM", "sglang", "pagoda@0.1", "pagoda@"]
+)
+def test_another_engine_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidOptionError) as refused:
+        planned_engine(name)
+    assert (refused.value.field, refused.value.value) == ("engine", name)

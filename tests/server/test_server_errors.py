@@ -153,7 +153,7 @@ async def test_the_error_names_field_value_and_limit(client: httpx.AsyncClient) 
 async def test_a_wrong_type_names_the_item(client: httpx.AsyncClient) -> None:
     response = await client.post(CHAT, json={"messages": [*HELLO, {"role": "user", "content": 5}]})
     message = assert_refused(response, "messages")
-    assert message.startswith("messages[1].content=5: Input should be a valid string or ")
+    assert message.startswith("messages[1].content=5: must be text or ")
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
@@ -161,26 +161,26 @@ CALL = {"id": "1", "function": {"arguments": "{}"}}
 INNER_FIELDS = {
     "a content": ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content=3: "),
     "a role": ({"messages": [*HELLO, {"role": "x"}]}, "messages[1].role='x': "),
-    "no role": ({"messages": [{"content": "x"}]}, "messages[0].role: Field required"),
+    "no role": ({"messages": [{"content": "x"}]}, "messages[0].role: is missing"),
     "an image": (
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]}]},
         "messages[0].content[1].type='image_url': only parts of type 'text' are covered: no images",
     ),
     "half a part": (
         {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
-        "messages[0].content[0].text: Field required",
+        "messages[0].content[0].text: is missing",
     ),
     "half a tool": (
         {"messages": HELLO, "tools": [{"type": "function"}]},
-        "tools[0].function: Field required",
+        "tools[0].function: is missing",
     ),
     "half a choice": (
         {"messages": HELLO, "tool_choice": {"type": "function"}},
-        "tool_choice.function: Field required",
+        "tool_choice.function: is missing",
     ),
     "half a call": (
         {"messages": [{"role": "assistant", "tool_calls": [CALL]}]},
-        "messages[0].tool_calls[0].function.name: Field required",
+        "messages[0].tool_calls[0].function.name: is missing",
     ),
     "named like a type": ({"messages": [{"role": "user", "content": {"str": 1}}]}, "messages[0]."),
 }

@@ -37,18 +37,17 @@ from pagoda.planning.pagoda import (
     pagoda_device,
     step_bytes,
 )
+from pagoda.planning.planned_engine import planned_engine
 from pagoda.planning.releases import (
     FORMATS_SEEN,
     NEWEST,
     Release,
-    is_newer,
-    parse_release,
-    read_version,
+    release_of,
 )
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, find_accelerator, model_rows
-from pagoda.planning.weights import CountedWeights
+from pagoda.planning.weights import CountedWeights, PagodaWeights
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
 from pagoda.sizing.quantised_weights import QUANTIZATIONS, RECIPES
 
@@ -218,14 +217,19 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
             for name in ("", *QUANTIZATIONS)
         },
         "steps": steps,
+        "assumed": on_cpu.weights.assumed,
         "angles": on_cpu.model.decoder.angle_bytes(1),
     }
 
 
 def _held(subject: Subject) -> list[Any]:
-    """Bytes in all, bytes that a step reads, and how they are stored."""
+    """Bytes in all, bytes that every step reads, those of experts, the share of these that a token
+    is sent to, and how they are stored."""
     weights = subject.weights
-    return [weights.total_bytes, weights.read_bytes(1), subject.quantization]
+    assert isinstance(weights, PagodaWeights)
+    held = weights.held
+    read = held.read_bytes - held.chosen_bytes
+    return [held.total_bytes, read, held.chosen_bytes, held.chosen_share, subject.quantization]
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:
@@ -285,17 +289,21 @@ def _on(probe: ModelFacts, request: PlanRequest) -> dict[str, Any]:
 
 
 def _engine(name: str) -> dict[str, Any]:
-    request = PlanRequest(engine=name)
-    version, release = parse_release(request.engine_version)
-    if request.engine_name == "pagoda":
-        own = {"label": "pagoda", "release": "pagoda", "pagoda": True}
-        rules = _rules(release) | {"utilization": DEFAULT_UTILIZATION}
-    else:
-        own = {"label": f"vllm {version}", "release": release.name, "pagoda": False}
-        rules = _rules(release)
-    line = (read_version(version) or NEWEST)[:2]
-    newer = is_newer(request.engine_version)
-    return {**own, "version": version, "line": line, "is_newer": newer, **rules}
+    engine = planned_engine(name)
+    rules = (
+        _rules(release_of(NEWEST)) | {"utilization": DEFAULT_UTILIZATION}
+        if engine.is_pagoda
+        else _rules(engine.release)
+    )
+    return {
+        "label": engine.title,
+        "release": engine.rules,
+        "pagoda": engine.is_pagoda,
+        "version": engine.version,
+        "line": engine.line,
+        "is_newer": engine.is_newer,
+        **rules,
+    }
 
 
 def _rules(release: Release) -> dict[str, Any]:

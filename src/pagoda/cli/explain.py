@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pagoda.cli.prompts import read_stdin
+from pagoda.cli.prompts import undecodable
 from pagoda.cli.server_client import (
     DEFAULT_URL,
     ServerKey,
@@ -21,7 +21,10 @@ from pagoda.cli.server_client import (
 )
 from pagoda.errors import InvalidOptionError
 
-_MOST_CHARACTERS = 64 * 2**20
+MOST_CHARACTERS = 64 * 2**20
+"""Of a file or stdin: many times what any model takes. Half of one is not explained."""
+_MOST_ID_CHARACTERS = 1024
+"""More than any request's id has: a server takes no line that long."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -58,24 +61,46 @@ def _told(request: str, url: str, api_key: str | None) -> list[dict[str, Any]]:
 def _body(request: str) -> dict[str, Any] | None:
     """What a file holds; None where `request` is no file but an id.
 
-    Raises `InvalidOptionError` for a file that cannot be read.
+    Raises `InvalidOptionError` for a file that cannot be read, has nothing in it or too much, and
+    for what cannot be an id.
     """
-    if request == "-":
-        text = read_stdin(sys.stdin, _MOST_CHARACTERS)
-    elif os.path.isfile(request):
-        try:
-            text = Path(request).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidOptionError("file", request, f"cannot be read: {error}") from None
-    elif request.endswith((".json", ".txt")):
-        raise InvalidOptionError("file", request, "is not there")
-    else:
+    text = _text(request)
+    if text is None:
+        if not 0 < len(request) <= _MOST_ID_CHARACTERS:
+            limit = f"an id of 1 to {_MOST_ID_CHARACTERS:,} characters, a file, or - for stdin"
+            raise InvalidOptionError("request", request, limit)
         return None
+    if not text.strip():
+        raise InvalidOptionError("file", request, "is empty")
+    if len(text) > MOST_CHARACTERS:
+        limit = f"has more than {MOST_CHARACTERS:,} characters, the most that are read"
+        raise InvalidOptionError("file", request, limit)
     try:
         body = json.loads(text)
     except ValueError:
         return {"prompt": text}
     return body if isinstance(body, dict) else {"prompt": text}
+
+
+def _text(request: str) -> str | None:
+    """What stdin or a file says, up to a character more than may be; None: it names no file."""
+    if request == "-":
+        try:
+            return sys.stdin.read(MOST_CHARACTERS + 1)
+        except UnicodeDecodeError as error:
+            raise undecodable(error) from None
+    if not os.path.exists(request):
+        if request.endswith((".json", ".txt")):
+            raise InvalidOptionError("file", request, "is not there")
+        return None
+    try:
+        with Path(request).open(encoding="utf-8") as file:
+            return file.read(MOST_CHARACTERS + 1)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InvalidOptionError("file", request, f"cannot be read: {reason}") from None
+    except UnicodeDecodeError:
+        raise InvalidOptionError("file", request, "must be UTF-8 text") from None
 
 
 def _words(told: dict[str, Any]) -> str:

@@ -26,16 +26,20 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 def find_facts(model: str) -> ModelFacts:
     """The facts of the model; `ModelError` with the nearest names where there is none."""
+    if not model:
+        raise ModelError("model", model, "must be a directory, a file, a name or a hub id")
     path = Path(model)
     try:
         path = path.expanduser()
-        is_directory, is_file = path.is_dir(), path.is_file()
+        is_directory, is_file, is_there = path.is_dir(), path.is_file(), path.exists()
     except (OSError, RuntimeError):  # a name that is too long, a home that is not there
-        is_directory = is_file = False
+        is_directory = is_file = is_there = False
     if is_directory:
         return _of_directory(path)
-    if is_file:
-        return _of_gguf(path) if path.suffix == ".gguf" else _of_config(path)
+    if is_file and path.suffix == ".gguf":
+        return _of_gguf(path)
+    if is_there:  # a pipe as well
+        return _of_config(path)
     found = find_model(model)
     if found is not None:
         return ModelFacts.of_row(*found)

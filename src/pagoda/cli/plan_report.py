@@ -182,6 +182,8 @@ def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:
             f"at most {speed.tokens_per_s:,.1f} tokens/s a user and "
             f"{speed.total_tokens_per_s:,.0f} in all, with {speed.users:,} users",
         )
+        if speed.experts_read is not None:
+            yield "experts", f"{speed.experts_read:.0%} of them read in a step, were all as likely"
         yield (
             "prefill",
             f"at least {speed.prefill_s:,.2f} s for {speed.context:,} tokens "
@@ -195,14 +197,13 @@ def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:
 
 
 def _print_lines(plan: Plan, low: PoolFigures, high: PoolFigures, console: Console) -> None:
-    engine = "vLLM" if plan.engine.startswith("vllm") else "Pagoda"
     if plan.is_exact:
-        _say(console, f"\n{engine} will print:")
+        _say(console, f"\n{plan.engine} will print:")
         for line in low.lines:
             _say(console, f"  {line}", style="bold")
         return
     values = "values in this range" if low.lines else "values up to these, or refuse to start"
-    _say(console, f"\n{engine} will print {values}; --kv-cache-memory-bytes makes them exact")
+    _say(console, f"\n{plan.engine} will print {values}; --kv-cache-memory-bytes makes them exact")
     for figures in (low, high):
         for line in figures.lines:
             _say(console, f"  {line}")

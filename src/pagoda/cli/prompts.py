@@ -45,10 +45,10 @@ class PromptSource:
         return _json_lines(text, self.file) if self.file.suffix == ".jsonl" else _plain(text)
 
 
-def read_stdin(stdin: TextIO, most: int = -1) -> str:
-    """Its text, `most` characters of it. Raises `InvalidOptionError` for bytes that are none."""
+def read_stdin(stdin: TextIO) -> str:
+    """Its text. Raises `InvalidOptionError` for bytes that are none."""
     try:
-        return stdin.read(most)
+        return stdin.read()
     except UnicodeDecodeError as error:
         raise undecodable(error) from None
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "PAGODA_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8000"
+_LAST_PORT = 65_535
 TIMEOUT_S = 10.0
 """For each wait on a server, where nothing takes long."""
 
@@ -42,7 +43,8 @@ def server_url(url: str) -> str:
         parsed = httpx.URL(written.strip())
     except (httpx.InvalidURL, ValueError):
         raise InvalidOptionError("url", url, limit) from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    has_port = parsed.port is None or parsed.port <= _LAST_PORT
+    if parsed.scheme not in ("http", "https") or not parsed.host or not has_port:
         raise InvalidOptionError("url", url, limit)
     if parsed.userinfo:
         raise InvalidOptionError("url", f"{parsed.host}…", "carries a password: use --api-key")

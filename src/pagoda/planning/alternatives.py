@@ -10,7 +10,6 @@ from pagoda.cache.latent import LatentLayerSpec
 from pagoda.errors import CapacityError, RefusedError
 from pagoda.planning.pagoda import pagoda_device
 from pagoda.planning.plan import make_plan
-from pagoda.planning.releases import knows_format
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Alternative, Plan
 from pagoda.planning.tables import find_accelerator
@@ -53,7 +52,7 @@ def plan_with_alternatives(
         _try(words, change, plan, facts, request, draft)
         for words, change in _changes(request, plan).items()
     ]
-    if plan.engine != "pagoda":
+    if not request.planned_engine.is_pagoda:
         tried.append(_more_devices(plan, facts, request, draft))
     return replace(plan, alternatives=tuple(found for found in tried if found is not None))
 
@@ -61,11 +60,12 @@ def plan_with_alternatives(
 def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
     """Flags to try, by what they are called."""
     changes: dict[str, dict[str, Any]] = {}
-    if plan.engine != "pagoda":
+    engine = request.planned_engine
+    if not engine.is_pagoda:
         if request.kv_cache_dtype == "auto":
             changes["fp8 cache"] = {"kv_cache_dtype": "fp8"}
             has_latents = LatentLayerSpec.kind in plan.layer_kinds
-            if not has_latents and knows_format(request.engine_version, _INT4_CACHE):
+            if not has_latents and engine.knows_format(_INT4_CACHE):
                 changes["int4 cache"] = {"kv_cache_dtype": _INT4_CACHE}
         if plan.quantization is None:
             changes["fp8 weights"] = {"quantization": "fp8"}

@@ -18,9 +18,11 @@ def stage_memories(subject: Subject) -> tuple[StageMemory, ...]:
     total = subject.device_bytes
     if total is None:
         return ()
-    share = subject.request.gpu_memory_utilization or subject.release.utilization
-    if subject.pagoda is not None:
-        share = subject.pagoda.share(subject.request.cache_size)
+    share = (
+        subject.request.gpu_memory_utilization or subject.engine.release.utilization
+        if subject.pagoda is None
+        else subject.pagoda.share(subject.request.cache_size)
+    )
     stored = list(subject.weights.rank_bytes(subject.options))
     if subject.draft_weights is not None:
         size = subject.options.tensor_parallel_size
@@ -78,6 +80,7 @@ def _weights(stored: int) -> MemoryPart:
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     if subject.pagoda is not None:
         return subject.pagoda.parts(step_facts(subject))
+    release = subject.engine.release
     run = trial_run(
         subject.facts.config,
         subject.batch,
@@ -85,12 +88,10 @@ def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
         dtype_bytes=4 if subject.dtype == "float32" else 2,
     )
     parts = (
-        part_of("activations", activation_range(run, subject.release)),
+        part_of("activations", activation_range(run, release)),
         part_of("runtime", runtime_range(subject.request.num_devices)),
     )
-    graphs = part_of(
-        "CUDA graphs", graphs_range(subject.release, is_eager=subject.request.enforce_eager)
-    )
+    graphs = part_of("CUDA graphs", graphs_range(release, is_eager=subject.request.enforce_eager))
     return parts if subject.on_cpu else (*parts, graphs)
 
 

@@ -24,6 +24,7 @@ from pagoda.models.weight_parts import FEED_FORWARD, DecoderParts, LayerParts
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.patterns import indices
+from pagoda.sizing.experts_read import share_read
 
 _NO_GATE = (
     "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi", "starcoder2",
@@ -60,6 +61,12 @@ class LayerParameters:
             return self.attention + self.mlp
         return self.attention + self.mlp + self.experts * self.experts_per_token // self.num_experts
 
+    def share_read(self, num_tokens: int) -> float:
+        """The share of its experts that a step of so many tokens reads; 1 where there are none."""
+        if not self.num_experts:
+            return 1.0
+        return share_read(self.experts_per_token / self.num_experts, num_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -80,6 +87,13 @@ class Parameters:
     def active(self) -> int:
         """Numbers that one token is multiplied with, the head included and the lookup not."""
         return (self.head or self.embedding) + sum(part.active for part in self.layers)
+
+    def share_read(self, num_tokens: int) -> float | None:
+        """The share of all experts that a step of so many tokens reads; None: there are none."""
+        experts = sum(part.experts for part in self.layers)
+        if not experts:
+            return None
+        return sum(part.experts * part.share_read(num_tokens) for part in self.layers) / experts
 
 
 def count_parameters(

@@ -50,8 +50,8 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         model=facts.name,
         source=facts.source,
         model_type=subject.model.model_type,
-        engine=subject.engine,
-        release="pagoda" if subject.is_pagoda else subject.release.name,
+        engine=subject.engine.title,
+        release=subject.engine.rules,
         gpu=None if subject.device is None else subject.device.name,
         num_devices=request.num_devices,
         tensor_parallel_size=request.tensor_parallel_size,
@@ -129,7 +129,7 @@ def _pools(
     request = subject.request
     question = PoolQuestion(
         pool=subject.pool,
-        release=None if subject.is_pagoda else subject.release,
+        engine=subject.engine,
         device="CPU" if subject.on_cpu else "GPU",
         max_model_len=subject.max_model_len,
         context=subject.context,
@@ -137,7 +137,7 @@ def _pools(
         shared_prefix=request.shared_prefix,
         max_num_seqs=subject.batch[1],
         made_for=subject.made_for,
-        tells_memory=subject.is_pagoda or not request.states_cache,
+        tells_memory=subject.engine.is_pagoda or not request.states_cache,
     )
     stated = request.cache_size.stated_bytes(subject.pool.block_bytes)
     if stated is not None:
@@ -162,7 +162,8 @@ def _refusals(subject: Subject) -> list[str]:
 
     Earlier releases could fall back on an engine and kernels that took more.
     """
-    if subject.device is None or subject.is_pagoda or not subject.release.runs_ahead:
+    release = subject.engine.vllm
+    if subject.device is None or release is None or not release.runs_ahead:
         return []
     request = subject.request
     return refusals(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pagoda.planning.groups import GroupedPool
-from pagoda.planning.releases import Release
+from pagoda.planning.planned_engine import PlannedEngine
 from pagoda.planning.result import PoolFigures
 from pagoda.sizing.capacity import Capacity, plan_capacity
 
@@ -15,8 +15,7 @@ class PoolQuestion:
     """A pool's shape and what is to be known about it."""
 
     pool: GroupedPool
-    release: Release | None
-    """vLLM's; None: Pagoda."""
+    engine: PlannedEngine
     device: str
     """CPU or GPU, as the engine says."""
     max_model_len: int
@@ -58,27 +57,27 @@ class PoolQuestion:
         )
 
     def _tokens(self, capacity: Capacity[GroupedPool]) -> int:
-        if self.release is None:
+        if self.engine.is_pagoda:
             return capacity.num_tokens
-        return self.release.print_tokens(self.pool, capacity.num_blocks, self.max_model_len)
+        return self.engine.release.print_tokens(self.pool, capacity.num_blocks, self.max_model_len)
 
     def _concurrency(self, capacity: Capacity[GroupedPool]) -> float:
-        if self.release is None:
+        if self.engine.is_pagoda:
             return capacity.max_concurrency
-        return self.release.concurrency(self.pool, capacity.num_blocks, self.max_model_len)
+        count = capacity.num_blocks
+        return self.engine.release.concurrency(self.pool, count, self.max_model_len)
 
     def _lines(self, capacity: Capacity[GroupedPool]) -> tuple[str, ...]:
         if capacity.num_blocks < self.pool.num_blocks(self.max_model_len):
             return ()  # it refuses to start
         lines = capacity.log_lines(self.device)
-        if self.release is not None:
+        if not self.engine.is_pagoda:
             size = f"{self.device} KV cache size: {self._tokens(capacity):,} tokens"
             concurrency = (
                 f"Maximum concurrency for {self.max_model_len:,} tokens per request: "
                 f"{self._concurrency(capacity):.2f}x"
             )
-            told = (
-                [f"{size}, {concurrency}"] if self.release.tells_one_line else [size, concurrency]
-            )
+            is_one = self.engine.release.tells_one_line
+            told = [f"{size}, {concurrency}"] if is_one else [size, concurrency]
             lines = (lines[0], *told)
         return lines if self.tells_memory else lines[1:]

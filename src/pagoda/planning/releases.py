@@ -27,7 +27,6 @@ from pagoda.errors import InvalidOptionError
 from pagoda.planning.groups import GroupedPool
 
 _VERSION = re.compile(r"[~v]*\s*(\d+)\.(\d+)(?:\.(\d+))?")
-_NAMED = re.compile(r"v?\d+\.\d+(\.(\d+|x))*((a|b|rc)\d+)?(\.(post|dev)\d+)?(\+[\w.]+)?")
 _FIRST_ENGINE = re.compile(r"\bV0\b(?!\.)", re.IGNORECASE)
 _EARLY = re.compile(r"\.?(rc|dev|a|b)\d")
 _LAST_PATCH = 99
@@ -182,35 +181,10 @@ def release_of(version: tuple[int, int, int]) -> Release:
     return next(release for first, release in _RELEASES if version >= first)
 
 
-def parse_release(text: str | None) -> tuple[str, Release]:
-    """The version as printed and its rules; None is the newest one that was read.
-
-    Raises `InvalidOptionError` for what is no version.
-    """
-    if text is None:
-        return ".".join(map(str, NEWEST[:2])), release_of(NEWEST)
-    version = read_version(text) if _NAMED.fullmatch(text) else None
-    if version is None:
-        raise InvalidOptionError("engine", f"vllm@{text}", "a version such as vllm@0.19.1")
-    return text.removeprefix("v"), release_of(version)
-
-
 def first_seen(kv_cache_dtype: str) -> tuple[int, int]:
     """The first line in which a form of the cache was seen."""
     lines = (line for name, line in FORMATS_SEEN if kv_cache_dtype.startswith(name))
     return next(lines, (0, 0))
-
-
-def knows_format(version_text: str | None, kv_cache_dtype: str) -> bool:
-    """Whether a version is one of those in which a form of the cache was seen; None: the newest."""
-    version = NEWEST if version_text is None else read_version(version_text)
-    return version is not None and version[:2] >= first_seen(kv_cache_dtype)
-
-
-def is_newer(text: str | None) -> bool:
-    """Whether a version is of a line after the newest one that was read."""
-    version = None if text is None else read_version(text)
-    return version is not None and version[:2] > NEWEST[:2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from pagoda.cache.retention import parse_retention
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
+from pagoda.planning.planned_engine import PlannedEngine, planned_engine
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
 
-ENGINES = ("vllm", "pagoda")
 _OWN_RETENTION = "is Pagoda's own: --engine pagoda; vLLM keeps every token that a layer sees"
 _LEAST_MEMORY = 2**20
 """Bytes; a number below it was meant in another unit."""
@@ -122,19 +122,13 @@ class PlanRequest:
         rate = self.prefill_rate
         if rate is not None and not (math.isfinite(rate) and rate > 0):
             raise InvalidOptionError("prefill_rate", rate, "must be tokens a second, above 0")
-        if self.engine_name not in ENGINES:
-            raise InvalidOptionError("engine", self.engine, "vllm, vllm@VERSION or pagoda")
         parse_retention(self.kv_retention)
         self._refuse_contradictions()
 
     @property
-    def engine_name(self) -> str:
-        return self.engine.partition("@")[0]
-
-    @property
-    def engine_version(self) -> str | None:
-        _, at, version = self.engine.partition("@")
-        return version if at else None
+    def planned_engine(self) -> PlannedEngine:
+        """Which engine it asks about."""
+        return planned_engine(self.engine)
 
     @property
     def num_devices(self) -> int:
@@ -158,6 +152,7 @@ class PlanRequest:
         return self.cache_size.is_stated
 
     def _refuse_contradictions(self) -> None:
+        is_pagoda = self.planned_engine.is_pagoda
         pairs: tuple[tuple[bool, str, object, str], ...] = (
             (
                 self.gpu is not None and self.memory is not None,
@@ -169,15 +164,15 @@ class PlanRequest:
                 "kv_cache_memory_bytes says how much to take as well: give one of the two",
             ),
             (
-                self.engine_name == "pagoda" and self.tensor_parallel_size > 1,
+                is_pagoda and self.tensor_parallel_size > 1,
                 "tensor_parallel_size", self.tensor_parallel_size, "Pagoda runs on one device",
             ),
             (
-                self.engine_name == "pagoda" and self.pipeline_parallel_size > 1,
+                is_pagoda and self.pipeline_parallel_size > 1,
                 "pipeline_parallel_size", self.pipeline_parallel_size, "Pagoda runs on one device",
             ),
             (
-                self.engine_name == "pagoda" and self.quantization not in (None, *QUANTIZATIONS),
+                is_pagoda and self.quantization not in (None, *QUANTIZATIONS),
                 "quantization", self.quantization,
                 f"one of {', '.join(QUANTIZATIONS)} for Pagoda",
             ),
@@ -187,20 +182,16 @@ class PlanRequest:
                 f"one of {', '.join(ACTIVATION_DTYPES)}",
             ),
             (
-                self.engine_name != "pagoda" and self.activation_dtype != "auto",
+                not is_pagoda and self.activation_dtype != "auto",
                 "activation_dtype", self.activation_dtype, "is for Pagoda: --engine pagoda",
             ),
             (
-                self.engine_name != "pagoda" and not self.retention.is_full,
+                not is_pagoda and not self.retention.is_full,
                 "kv_retention", self.kv_retention, _OWN_RETENTION,
             ),
             (
-                self.engine_name != "pagoda" and self.request_kv_retention,
+                not is_pagoda and self.request_kv_retention,
                 "request_kv_retention", self.request_kv_retention, _OWN_RETENTION,
-            ),
-            (
-                self.engine_name == "pagoda" and self.engine_version is not None,
-                "engine", self.engine, "a version can be named for vllm alone",
             ),
         )  # fmt: skip
         for contradicts, name, value, limit in pairs:

@@ -6,6 +6,9 @@
     prefill   seconds = operations / rate,  2 × active numbers × tokens + 4 × heads × size × pairs;
               the output head is for the last token alone
 
+Of experts those are read that an even router sends some user of a stage to, as is expected
+(`pagoda.sizing.experts_read`): a router that prefers some reads fewer, and may be quicker.
+
 Of latents 2 × heads × `Architecture.latent_pair_size` stands for 4 × heads × size. An indexer's
 scores and recurrences are left out.
 
@@ -35,6 +38,8 @@ class SpeedBound:
     context: int
     weight_read_bytes: int
     """Weights read in one decode step, over all ranks."""
+    experts_read: float | None
+    """The share of the experts among them, 0 to 1; None: there are none."""
     cache_read_bytes: int
     """Cache read in one decode step for all users, over all ranks."""
     step_s: float
@@ -86,6 +91,7 @@ def speed_bound(
         users=users,
         context=context,
         weight_read_bytes=read,
+        experts_read=parts.share_read(in_stage),
         cache_read_bytes=users * rank_cache * size,
         step_s=step_s,
         tokens_per_s=1 / step_s,

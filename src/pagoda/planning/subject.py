@@ -28,20 +28,14 @@ from pagoda.planning.architecture import (
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
 from pagoda.planning.groups import GroupedPool, kinds_of
 from pagoda.planning.pagoda import PagodaDevice, pagoda_device, windowed
+from pagoda.planning.planned_engine import PlannedEngine
 from pagoda.planning.pool import (
     CPU_BLOCK_SIZE,
     PoolOptions,
     build_pool,
     rank_layers,
 )
-from pagoda.planning.releases import (
-    NEWEST,
-    Release,
-    first_seen,
-    is_newer,
-    knows_format,
-    parse_release,
-)
+from pagoda.planning.releases import NEWEST, first_seen
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
@@ -60,12 +54,10 @@ class Subject:
     facts: ModelFacts
     request: PlanRequest
     model: Architecture
-    release: Release
-    engine: str
-    """As it is called in answers: vllm 0.32."""
+    engine: PlannedEngine
     device: Accelerator | None
     pagoda: PagodaDevice | None
-    """How Pagoda runs there; None: it is vLLM that does."""
+    """How Pagoda runs there; None where the engine is vLLM."""
     dtype: str
     made_for: int | None
     """Positions of the model, as the engine reads them."""
@@ -77,10 +69,6 @@ class Subject:
     draft_weights: Weights | None
     pool: GroupedPool
     warnings: tuple[str, ...]
-
-    @property
-    def is_pagoda(self) -> bool:
-        return self.pagoda is not None
 
     @property
     def on_cpu(self) -> bool:
@@ -124,12 +112,11 @@ class Subject:
 
 def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> Subject:
     """Read everything. Raises `RefusedError` for what cannot be read or does not go together."""
-    is_pagoda = request.engine_name == "pagoda"
-    version, release = parse_release(request.engine_version)
+    engine = request.planned_engine
     model = _architecture(facts, request)
     device = None if request.gpu is None else find_accelerator(request.gpu)
-    pagoda = pagoda_device(device) if is_pagoda else None
-    extends_yarn = is_pagoda or release.extends_yarn
+    pagoda = pagoda_device(device) if engine.is_pagoda else None
+    extends_yarn = engine.is_pagoda or engine.release.extends_yarn
     made_for = model.extended_max_model_len if extends_yarn else model.max_model_len
     max_model_len = max_model_len_of(request, made_for)
     dtype = (
@@ -139,7 +126,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     )
     require_divisible(request, model)
     batch = _batch(request, device, pagoda)
-    options = _pool_options(request, release, model, device, dtype, batch[0])
+    options = _pool_options(request, engine, model, device, dtype, batch[0])
     whole, draft_weights = model, None
     if draft is not None:
         drafting = _read_draft(draft, request)
@@ -154,8 +141,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         facts=facts,
         request=request,
         model=model,
-        release=release,
-        engine="pagoda" if is_pagoda else f"vllm {version}",
+        engine=engine,
         device=device,
         pagoda=pagoda,
         dtype=dtype,
@@ -167,21 +153,21 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         weights=weights,
         draft_weights=draft_weights,
         pool=(
-            build_pool(whole, options, release)
+            build_pool(whole, options, engine.release)
             if pagoda is None
             else _pagoda_pool(whole, options, pagoda.policy, request, made_for)
         ),
         warnings=(
             *whole.assumed,
             *weights.assumed,
-            *_doubts(request, model, release, device, has_draft=draft is not None),
+            *_doubts(request, model, engine, device, has_draft=draft is not None),
         ),
     )
 
 
 def _architecture(facts: ModelFacts, request: PlanRequest) -> Architecture:
     """The model as the engine that is planned for reads it."""
-    if request.engine_name != "pagoda":
+    if not request.planned_engine.is_pagoda:
         return read_architecture(facts.config)
     if facts.refused_by_pagoda is not None:
         raise facts.refused_by_pagoda
@@ -191,7 +177,7 @@ def _architecture(facts: ModelFacts, request: PlanRequest) -> Architecture:
 def _read_draft(draft: ModelFacts, request: PlanRequest) -> Architecture:
     model = _architecture(draft, request)
     require_divisible(request, model)
-    if request.engine_name == "pagoda":
+    if request.planned_engine.is_pagoda:
         raise InvalidOptionError("speculative_model", draft.name, "Pagoda runs no draft model")
     if request.pipeline_parallel_size > 1:
         limit = "a draft model beside a pipeline is not planned for"
@@ -225,20 +211,19 @@ def _batch(
 
 def _pool_options(
     request: PlanRequest,
-    release: Release,
+    engine: PlannedEngine,
     model: Architecture,
     device: Accelerator | None,
     dtype: str,
     max_num_batched_tokens: int,
 ) -> PoolOptions:
-    is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
-    if not is_pagoda and request.kv_cache_dtype in (*CALIBRATED_FORMATS, *LATENT_FORMATS):
+    if not engine.is_pagoda and request.kv_cache_dtype in (*CALIBRATED_FORMATS, *LATENT_FORMATS):
         instead = "fp8" if request.kv_cache_dtype in LATENT_FORMATS else "int4_per_token_head"
         limit = f"is Pagoda's own: --engine pagoda, or {instead} for vLLM"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     stored = request.kv_cache_dtype
-    if is_pagoda:
+    if engine.is_pagoda:
         policy = pagoda_device(device).policy
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
         kept = [layer.vectors for layer in model.cached_layers]
@@ -252,16 +237,17 @@ def _pool_options(
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     on_cpu = device is not None and device.is_cpu
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
-    batches = _batches_under_way(request, release, on_cpu=on_cpu)
     return PoolOptions(
         kv_cache_dtype=stored,
         kv_cache_dtype_skip_layers=formats.skip_layers,
         dtype=dtype,
-        block_size=request.block_size or (CPU_BLOCK_SIZE if on_cpu and not is_pagoda else None),
+        block_size=request.block_size
+        or (CPU_BLOCK_SIZE if on_cpu and not engine.is_pagoda else None),
         tensor_parallel_size=request.tensor_parallel_size,
         pipeline_parallel_size=request.pipeline_parallel_size,
-        under_way_tokens=max_num_batched_tokens * (1 if is_pagoda else batches),
-        mamba_cache_mode=request.mamba_cache_mode or ("align" if release.shares_states else "none"),
+        under_way_tokens=max_num_batched_tokens
+        * _batches_under_way(request, engine, on_cpu=on_cpu),
+        mamba_cache_mode=request.mamba_cache_mode or _cache_mode(engine),
         mamba_block_size=request.mamba_block_size,
         packs_sparse_latents=device is None or device.name not in _PLAIN_SPARSE_LATENTS,
         state_dtype=request.mamba_ssm_cache_dtype,
@@ -269,9 +255,17 @@ def _pool_options(
     )
 
 
-def _batches_under_way(request: PlanRequest, release: Release, *, on_cpu: bool) -> int:
-    """A batch for each stage; on one stage of a GPU the next is scheduled ahead."""
-    if not release.runs_ahead:
+def _cache_mode(engine: PlannedEngine) -> str:
+    """How the engine keeps states where nothing is said; Pagoda runs no model that has any."""
+    return "align" if not engine.is_pagoda and engine.release.shares_states else "none"
+
+
+def _batches_under_way(request: PlanRequest, engine: PlannedEngine, *, on_cpu: bool) -> int:
+    """A batch of vLLM's for each stage; on one stage of a GPU the next is scheduled ahead.
+
+    What Pagoda schedules ahead its policy adds.
+    """
+    if engine.is_pagoda or not engine.release.runs_ahead:
         return 1
     num_stages = request.pipeline_parallel_size
     return num_stages if num_stages > 1 or on_cpu else 2
@@ -280,32 +274,31 @@ def _batches_under_way(request: PlanRequest, release: Release, *, on_cpu: bool) 
 def _doubts(
     request: PlanRequest,
     model: Architecture,
-    release: Release,
+    engine: PlannedEngine,
     device: Accelerator | None,
     *,
     has_draft: bool,
 ) -> list[str]:
     """What was taken for granted, in words."""
     kinds, windows = kinds_of(model.cached_layers), SlidingWindowLayerSpec.kind
-    is_pagoda = request.engine_name == "pagoda"
+    release = engine.vllm
     newest = ".".join(map(str, NEWEST[:2]))
     seen = ".".join(map(str, first_seen(request.kv_cache_dtype)))
     doubts = {
         f"a cache in {request.kv_cache_dtype} was seen in vllm {seen} and later: "
-        f"{request.engine_version} may refuse it": (
-            not is_pagoda and not knows_format(request.engine_version, request.kv_cache_dtype)
-        ),
-        f"vllm {request.engine_version} is not known: planned for by the rules of {newest}": (
-            is_newer(request.engine_version)
-        ),
+        f"{engine.version} may refuse it": not engine.knows_format(request.kv_cache_dtype),
+        f"{engine.title} is not known: planned for by the rules of {newest}": engine.is_newer,
         "with a draft a step may give several tokens: no bound of speed or of their cost is told": (
             has_draft and device is not None
         ),
         "no device is named: taken for a GPU, which schedules a second batch ahead": (
-            device is None and not is_pagoda and windows in kinds and release.runs_ahead
+            device is None and release is not None and release.runs_ahead and windows in kinds
         ),
         "releases before 0.20 may keep chunks whole, and hold fewer requests": (
-            ChunkedLayerSpec.kind in kinds and not release.runs_ahead and release.forms_groups
+            ChunkedLayerSpec.kind in kinds
+            and release is not None
+            and release.forms_groups
+            and not release.runs_ahead
         ),
         "the device's memory follows from its catalogue and was not read on one": (
             device is not None and device.is_derived

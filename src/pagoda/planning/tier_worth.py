@@ -146,7 +146,7 @@ class _Comparison:
         """Blocks that are moved: Pagoda's tiers keep and load those of all groups; of vLLM those
         that a request holds are counted."""
         pool = self._subject.pool
-        if self._subject.is_pagoda:
+        if self._subject.engine.is_pagoda:
             return len(pool.groups) * -(-num_tokens // self._block_size)
         return pool.num_blocks(num_tokens)
 

@@ -80,7 +80,7 @@ def _tried(
 ) -> dict[str, list[Any]]:
     """Values of each flag, the least drastic first."""
     tried: dict[str, list[Any]] = {}
-    if request.engine_name != "pagoda":
+    if not request.planned_engine.is_pagoda:
         size = request.tensor_parallel_size
         tried["tensor_parallel_size"] = [size * 2**n for n in range(1, 5)]
         tried["quantization"] = ["fp8", INT4_WEIGHTS["quantization"]]

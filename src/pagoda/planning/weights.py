@@ -48,7 +48,8 @@ class Weights(Protocol):
         ...
 
     def read_bytes(self, num_tokens: int) -> int:
-        """Bytes of weights that a step of `num_tokens` sequences reads, in all."""
+        """Bytes of weights that a step of `num_tokens` sequences reads, in all: of experts those
+        that an even router is expected to send some of them to (`pagoda.sizing.experts_read`)."""
         ...
 
 
@@ -73,7 +74,7 @@ class PagodaWeights:
         return (self.total_bytes,)
 
     def read_bytes(self, num_tokens: int) -> int:
-        """Experts that none of the tokens is sent to are left out."""
+        """As the engine counts them."""
         return self.held.step_bytes(num_tokens)
 
 
@@ -119,15 +120,10 @@ class CountedWeights:
         return tuple(round(stage_bits * self.scale / 8 / size) for stage_bits in bits)
 
     def read_bytes(self, num_tokens: int) -> int:
-        """Bytes of weights that a step of `num_tokens` sequences reads, in all.
-
-        Of the experts those that at least one token chose, were the choice even:
-        experts × (1 - (1 - chosen / experts) ^ tokens).
-        """
+        """See `Weights`."""
         head = (self.parameters.head or self.parameters.embedding) * self.plain_bits
         inside = sum(
-            self._layer_bits(part, _share_chosen(part, num_tokens))
-            for part in self.parameters.layers
+            self._layer_bits(part, part.share_read(num_tokens)) for part in self.parameters.layers
         )
         return round((head + inside) * self.scale / 8)
 
@@ -193,9 +189,3 @@ def store_weights(
 def loaded_bytes(stored_bytes: int) -> int:
     """At most what stored weights take once loaded: rotary tables, padding of the vocabulary."""
     return stored_bytes + int(stored_bytes * _LOADER_SHARE) + _LOADER_BYTES
-
-
-def _share_chosen(part: LayerParameters, num_tokens: int) -> float:
-    if not part.num_experts:
-        return 1.0
-    return float(1 - (1 - part.experts_per_token / part.num_experts) ** num_tokens)

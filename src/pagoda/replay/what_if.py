@@ -25,6 +25,8 @@ from pagoda.replay.optima import Optima, Optimum
 from pagoda.replay.trace import Trace
 
 OnRequest = Callable[[], None]
+MOST_BLOCKS = 2**25
+"""Of a pool that is tried: many times those of any device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,9 @@ def settings_of(
         for size, policy, blocks in product(block_sizes, policies, num_blocks)
     ]
     for setting in settings:
+        if setting.num_blocks > MOST_BLOCKS:
+            limit = f"at most {MOST_BLOCKS:,}: each takes some 100 bytes of this machine's memory"
+            raise InvalidOptionError("num_blocks", setting.num_blocks, limit)
         if setting.block_size < 1:
             raise InvalidOptionError("block_size", setting.block_size, "must be at least 1")
         require_block_size(setting.block_size, unit_size)

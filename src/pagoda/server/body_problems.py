@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pagoda.errors import shorten
+from pagoda.server.problem_words import wanted
 from pagoda.server.responses import ErrorDetail
 
 _KIND = "invalid_request_error"
@@ -26,11 +27,11 @@ def invalid_body(problems: Sequence[Any], body: Any = None) -> ErrorDetail:
     found = [(_path(problem, body), problem) for problem in problems if problem["loc"][1] == field]
     # Of several types that a value may have, the one that went furthest is the one that was meant.
     path, told = max(found, key=lambda each: len(each[0]))
-    phrases = [problem["msg"] for where, problem in found if where == path]
-    wanted = " or ".join(dict.fromkeys(phrases[:_MAX_PHRASES]))
+    alike = [problem for where, problem in found if where == path]
     name = field + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[1:])
     given = "" if told["type"] == "missing" else f"={shorten(told['input'])}"
-    return ErrorDetail(message=f"{name}{given}: {wanted}", type=_KIND, param=field)
+    message = f"{name}{given}: {wanted(alike[:_MAX_PHRASES])}"
+    return ErrorDetail(message=message, type=_KIND, param=field)
 
 
 def _path(problem: Any, body: Any) -> tuple[str | int, ...]:

@@ -16,6 +16,7 @@ from pagoda.cache.formats import PLAIN_BITS
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.block_types import BYTE_TYPES
 from pagoda.sizing.capacity import format_gib
+from pagoda.sizing.experts_read import share_read
 from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept, matrix_bytes
 
 ACTIVATION_DTYPES = ("auto", "int8")
@@ -106,9 +107,9 @@ class HeldWeights:
     """The share of them that a row is sent to."""
 
     def step_bytes(self, num_tokens: int) -> int:
-        """What a step reads, of tokens that are sent to any experts with equal chance."""
-        left_out = (1 - self.chosen_share) ** num_tokens
-        return self.read_bytes - round(self.chosen_bytes * left_out)
+        """What a step reads, as is expected of an even router; see `share_read`."""
+        chosen = round(self.chosen_bytes * share_read(self.chosen_share, num_tokens))
+        return self.read_bytes - self.chosen_bytes + chosen
 
     @property
     def stored_as(self) -> str | None:

@@ -167,6 +167,15 @@ def test_codecs_that_are_calibrated_for_a_model(name: str, head_size: int) -> No
     check_last(codes, x, blocks, query, *held)
 
 
+def test_where_all_chunks_are_paths_no_number_is_searched_by_itself() -> None:
+    codes = page_codes(calibrated_examples.codec("int4", HEADS, 64), HEADS, 64, BLOCK_SIZE, DEVICE)
+    keys, values = codes.form.keys, codes.form.values
+    assert {run.is_path for run in keys.runs} == {True, False}
+    assert keys.most_single_bits == max(run.width for run in keys.runs if not run.is_path)
+    assert all(run.is_path for run in values.runs)
+    assert values.most_single_bits == 0
+
+
 def stored(codes: PageCodes, x: Array) -> tuple[torch.Tensor, torch.Tensor]:
     """Blocks with the keys and values of x, [tokens, heads, D], and its queries, turned."""
     dim = x.shape[-1]

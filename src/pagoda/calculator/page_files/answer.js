@@ -56,6 +56,9 @@ export function tilesOf(plan) {
   add("A block", size(plan.block_bytes), `${whole(plan.block_size)} tokens, ${layersOf(plan)}`);
   if (speed) {
     add("Decode, at most", `${rate(speed.tokens_per_s)} tokens/s`, `each; ${rate(speed.total_tokens_per_s)} in all, ${whole(speed.users)} at once`);
+    if (speed.experts_read !== null) {
+      add("Experts read", `${fixed(100 * speed.experts_read, 0)}%`, "in a decode step, were all as likely");
+    }
     add("Prefill, at least", duration(speed.prefill_s), `for ${short(speed.context)} tokens`);
   }
   if (plan.cost_per_user) {
@@ -93,8 +96,7 @@ export function linesOf({ low, high, is_exact: isExact }) {
 
 /** What stands above them. */
 export function printedTitle({ engine, low, is_exact: isExact }) {
-  const name = engine.startsWith("vllm") ? "vLLM" : "Pagoda";
-  if (isExact) return `${name} will print`;
-  if (!low.lines.length) return `${name} will print values up to these, or refuse to start`;
-  return `${name} will print values in this range`;
+  if (isExact) return `${engine} will print`;
+  if (!low.lines.length) return `${engine} will print values up to these, or refuse to start`;
+  return `${engine} will print values in this range`;
 }

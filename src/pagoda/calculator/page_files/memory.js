@@ -15,6 +15,19 @@ export function roundEven(value) {
   return below % 2 ? below + 1 : below;
 }
 
+/**
+ * The share of a layer's experts that a step of so many tokens reads, as is expected of an even
+ * router that sends each to `chosen` of them: see `pagoda.sizing.experts_read`.
+ */
+const shareRead = (chosen, tokens) => 1 - power(1 - chosen, tokens);
+
+/** By squaring: what browsers make of `**` may be wrong in its last bit even where it could be exact. */
+function power(base, exponent) {
+  if (!exponent) return 1;
+  const rest = power(base * base, Math.floor(exponent / 2));
+  return exponent % 2 ? base * rest : rest;
+}
+
 /** A model's weights under a row of its table: plain bits, layers', experts', scale. */
 export class Weights {
   constructor(model, row) {
@@ -37,10 +50,10 @@ export class Weights {
     return roundEven((this.totalBits * this.scale) / 8 / ranks);
   }
 
-  /** Bytes that a step of so many sequences reads: of experts those that some token chose. */
+  /** Bytes that a step of so many sequences reads. */
   readBytes(tokens) {
-    const chosen = (count, each) => (count ? 1 - (1 - each / count) ** tokens : 1);
-    return roundEven(((this.head * this.plain + this.inside(chosen)) * this.scale) / 8);
+    const share = (count, each) => (count ? shareRead(each / count, tokens) : 1);
+    return roundEven(((this.head * this.plain + this.inside(share)) * this.scale) / 8);
   }
 
   inside(shareOf) {
@@ -51,20 +64,31 @@ export class Weights {
   }
 }
 
-/** The weights as Pagoda holds them: bytes in all, and bytes that a step reads. */
+/** The weights as Pagoda holds them, under a row of its table. */
 export class HeldWeights {
-  constructor([total, read]) {
+  constructor([total, always, experts, chosen]) {
     this.totalBytes = total;
-    this.read = read;
+    this.always = always;
+    this.experts = experts;
+    this.chosen = chosen;
   }
 
   rankBytes() {
     return this.totalBytes;
   }
 
-  readBytes() {
-    return this.read;
+  readBytes(tokens) {
+    return this.always + roundEven(this.experts * shareRead(this.chosen, tokens));
   }
+}
+
+/** The share of all experts that a step of so many tokens reads; null: there are none. */
+export function expertsRead({ parts, part_order: order }, tokens) {
+  const own = spread(order).map((id) => parts[id]);
+  const all = own.reduce((sum, [, , experts]) => sum + experts, 0);
+  if (!all) return null;
+  const read = ([, , experts, count, each]) => (count ? experts * shareRead(each / count, tokens) : 0);
+  return own.reduce((sum, part) => sum + read(part), 0) / all;
 }
 
 /** The parts beside the cache, each at least and at most. */

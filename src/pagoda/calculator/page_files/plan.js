@@ -264,7 +264,7 @@ function refusals({ request, rules, device, quantization }) {
 
 function doubts({ tables, request, model, rules, device }) {
   const chunked = has(model, "chunked attention") && !rules.runs_ahead && rules.forms_groups;
-  const told = [...model.assumed];
+  const told = [...model.assumed, ...(rules.pagoda ? model.pagoda.assumed : [])];
   const seen = firstSeen(tables, request.kv_cache_dtype);
   if (!rules.pagoda && before(rules.line, seen)) {
     told.push(

@@ -1,6 +1,7 @@
 // How fast the machine could be at best: bytes over bandwidth, operations over their rate.
 
 import { LATENT } from "./layers.js";
+import { expertsRead } from "./memory.js";
 
 /** The least times for so many users of the subject's context. */
 export function speedFloor(subject, users) {
@@ -22,6 +23,7 @@ export function speedFloor(subject, users) {
     users,
     context,
     weight_read_bytes: read,
+    experts_read: expertsRead(model, users),
     cache_read_bytes: users * cache * ranks,
     step_s: step,
     tokens_per_s: 1 / step,

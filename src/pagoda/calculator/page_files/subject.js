@@ -123,7 +123,7 @@ function requireStored(tables, model, asked, known, kind) {
 function weightsOf({ quantization: asked }, model, rules, kind) {
   if (rules.pagoda) {
     const row = model.pagoda.weights[kind === "CPU" ? (asked ?? "") : "none"];
-    return { weights: new HeldWeights(row), quantization: row[2] };
+    return { weights: new HeldWeights(row), quantization: row[4] };
   }
   const row = model.weights[asked ?? ""];
   if (row === undefined) throw new Refusal("quantization", "vLLM quantises to other types");

@@ -22,14 +22,14 @@ export function alternatives(tables, request, plan) {
   const found = Object.entries(changes(tables, request, plan)).map(([name, change]) =>
     tried(tables, request, plan, name, change),
   );
-  if (plan.engine !== "pagoda") found.push(moreDevices(tables, request, plan));
+  if (!tables.engines[request.engine].pagoda) found.push(moreDevices(tables, request, plan));
   return found.filter((other) => other !== null);
 }
 
 /** Single flags with which a choice that does not fit would: the smallest of each. */
 export function waysToFit(tables, request) {
   const tries = [];
-  if (request.engine !== "pagoda") {
+  if (!tables.engines[request.engine].pagoda) {
     for (const factor of [2, 4, 8, 16]) {
       tries.push({ tensor_parallel_size: request.tensor_parallel_size * factor });
     }
@@ -74,10 +74,11 @@ function planOrRefusal(tables, request) {
 
 function changes(tables, request, plan) {
   const found = {};
-  if (plan.engine !== "pagoda") {
+  const rules = tables.engines[request.engine];
+  if (!rules.pagoda) {
     if (request.kv_cache_dtype === "auto") {
       found["fp8 cache"] = { kv_cache_dtype: "fp8" };
-      const isKnown = !before(tables.engines[request.engine].line, firstSeen(tables, INT4_CACHE));
+      const isKnown = !before(rules.line, firstSeen(tables, INT4_CACHE));
       if (!(LATENT in plan.layer_kinds) && isKnown) found["int4 cache"] = { kv_cache_dtype: INT4_CACHE };
     }
     if (plan.quantization === null) {

@@ -69,6 +69,8 @@ class VectorForm(NamedTuple):
     """Of the widest run."""
     most_path_bits: int
     """Of the widest that is a path; 0: there is none."""
+    most_single_bits: int
+    """Of the widest whose numbers are told one by one; 0: all are paths."""
     code_bytes: int
     scale_bytes: int
     """Bytes of one scale, or one offset: of float32, float16, ufloat8; 0: there are none."""
@@ -244,6 +246,7 @@ def _vector_form(
         tuple(_run_form(code, run) for run in code.runs if run.width),
         max(code.widths),
         max((width for width in code.widths if code.is_path(width)), default=0),
+        max((width for width in code.widths if not code.is_path(width)), default=0),
         code.code_bytes,
         SCALE_BYTES[code.scale] if code.scale else 0,
         code.has_offset,

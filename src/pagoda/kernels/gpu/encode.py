@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
-from pagoda.kernels.gpu.nearest_paths import path_codes
+from pagoda.kernels.gpu.nearest_paths import path_bits, path_codes
 from pagoda.kernels.gpu.read_codes import (
     CHUNK_NUMBERS,
     PATH_SIZE,
@@ -143,7 +143,8 @@ def even_codes(x, scale_at, offset_at, wanted, bounds, head_dim: tl.constexpr, f
     start = store_scale(offset_at, low, wanted, form)
     steps = tl.full((x.shape[0],), 2.0**form.most_bits - 1, tl.float32)
     factor = inverse(store_scale(scale_at, tl.div_rn(high - start, steps), wanted, form))
-    return nearest_levels((x - start[:, None]) * factor[:, None], bounds, form)
+    starts = table_starts(tl.arange(0, x.shape[1]), form)
+    return nearest_levels((x - start[:, None]) * factor[:, None], bounds, starts, form.most_bits)
 
 
 @triton.jit
@@ -153,7 +154,8 @@ def fitted_codes(
     """Codes of the nearest levels, int32, once a row's root mean square is the table's."""
     squares = tl.sum(x * x, 1)
     factor = tl.load(bounds) * inverse(root_mean(squares, head_dim))
-    codes = nearest_levels(x * factor[:, None], bounds, form)
+    starts = table_starts(tl.arange(0, x.shape[1]), form)
+    codes = nearest_levels(x * factor[:, None], bounds, starts, form.most_bits)
     found = levels_of(codes, levels, head_dim, form)
     if form.fit == "unbiased":
         scales = squares * inverse(tl.sum(x * found, 1))
@@ -175,19 +177,21 @@ def weighted_codes(
     weight = tl.load(weights + dims, mask=dims < head_dim, other=0.0)[None, :]
     means = root_mean(tl.sum(x * x, 1), head_dim)
     middle = nearest_ufloat8(means * inverse(tl.load(bounds)))
+    starts = table_starts(dims, form)
     best = middle
     least = tl.full(middle.shape, float("inf"), tl.float32)
     for step in tl.range(_TRIES):
         tried = tl.minimum(tl.maximum(middle + step - _REACH, 0), 255)
         scale = ufloat8_numbers(tried)
-        codes = nearest_levels(x * inverse(scale)[:, None], bounds, form)
+        codes = nearest_levels(x * inverse(scale)[:, None], bounds, starts, form.most_bits)
         error = x - scale[:, None] * levels_of(codes, levels, head_dim, form)
         cost = tl.sum(weight * error * error, 1)
         best = tl.where(cost < least, tried, best)
         least = tl.minimum(cost, least)
     tl.store(at, best.to(tl.uint8), mask=wanted)
     scaled = x * inverse(ufloat8_numbers(best))[:, None]
-    codes = nearest_levels(scaled, bounds, form)
+    singles = tl.where(path_bits(dims, form) > 0, 0, starts)
+    codes = nearest_levels(scaled, bounds, singles, form.most_single_bits)
     if form.most_path_bits:
         codes = path_codes(scaled, codes, levels, bounds, weight, form)
     return codes
@@ -209,14 +213,16 @@ def levels_of(codes, levels, head_dim: tl.constexpr, form: tl.constexpr):
 
 
 @triton.jit
-def nearest_levels(values, bounds, form: tl.constexpr):
-    """How many of its width's bounds lie below each value, int32: found bit by bit."""
-    dims = tl.arange(0, values.shape[1])
-    starts = table_starts(dims, form)[None, :]
+def nearest_levels(values, bounds, starts, most_bits: tl.constexpr):
+    """How many of its width's bounds lie below each value, int32: found bit by bit.
+
+    starts: [dims] int32, 2 ** width, where a width's bounds begin; 0 where nothing is looked for.
+    """
     codes = tl.zeros(values.shape, tl.int32)
-    for step in range(form.most_bits):
-        more = codes + (1 << (form.most_bits - 1 - step))
-        bound = tl.load(bounds + starts + more - 1, mask=more < starts, other=float("inf"))
+    for step in range(most_bits):
+        more = codes + (1 << (most_bits - 1 - step))
+        places = starts[None, :] + more - 1
+        bound = tl.load(bounds + places, mask=more < starts[None, :], other=float("inf"))
         codes = tl.where(values > bound, more, codes)
     return codes
 
