@@ -52,8 +52,7 @@ def reference_logits(
         hidden = normed(x, own.attention_norm, norm)
         if isinstance(layer.attention, LatentAttentionSpec):
             assert not isinstance(codec, Codec)
-            assert retention.is_full
-            attended = latent_attention(hidden, layer.attention, own, codec)
+            attended = latent_attention(hidden, layer.attention, own, codec, retention)
         else:
             assert not isinstance(codec, LatentCodec)
             attended = attention(hidden, layer.attention, own, norm, codec, retention)
@@ -130,8 +129,12 @@ def latent_attention(
     spec: LatentAttentionSpec,
     weights: LayerWeights[torch.Tensor],
     codec: LatentCodec | None = None,
+    window: AttentionWindow = FULL_ATTENTION,
 ) -> torch.Tensor:
-    """[num_tokens, hidden_size] to the same shape, of keys and values made for each head."""
+    """[num_tokens, hidden_size] to the same shape, of keys and values made for each head.
+
+    Sinks meet a query that is as far from them as if the window followed right behind.
+    """
     num_tokens, norm = hidden.shape[0], NormSpec(spec.norm_eps)
     queries = hidden
     if weights.q_down is not None:
@@ -152,10 +155,14 @@ def latent_attention(
         torch.einsum("tr,hdr->htd", latent, matrix.to(latent.dtype))
         for matrix in (weights.key_up, weights.value_up)
     )
-    products = q_plain @ keys.transpose(1, 2)
-    products = products + rotate(q_turned, spec.rope) @ shared.mT
-    unseen = torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1)
-    weight = (products * spec.scale).masked_fill(unseen, -torch.inf).softmax(dim=-1)
+    positions = torch.arange(num_tokens)
+    furthest = positions.clamp(max=window.sinks + window.window - 1)
+    by_place, by_sinks = (rotate(q_turned, spec.rope, each) for each in (positions, furthest))
+    is_sink, distance = positions < window.sinks, positions[:, None] - positions
+    turned = torch.where(is_sink, by_sinks @ shared.mT, by_place @ shared.mT)
+    scores = (q_plain @ keys.transpose(1, 2) + turned) * spec.scale
+    seen = (distance >= 0) & (is_sink | (distance < window.window))
+    weight = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
     attended = (weight @ values).transpose(0, 1).reshape(num_tokens, -1)
     return linear(attended, weights.o, weights.o_bias)
 

@@ -218,7 +218,7 @@ class CPUExecutor:
             delta=address("delta", widths.hidden, _FLOAT) if self._adds_later else 0,
             hidden=address("hidden", widths.hidden, self._dtype),
             qkv=address("qkv", widths.qkv, _FLOAT),
-            sink_queries=address("sinks", widths.attended, _FLOAT) if tilings.has_sinks else 0,
+            sink_queries=address("sinks", segment.query_width, _FLOAT) if tilings.has_sinks else 0,
             attended=address("attended", widths.attended, self._dtype),
             gated=address("gated", widths.inner, self._dtype),
             records=self._records(count, segment.widest),

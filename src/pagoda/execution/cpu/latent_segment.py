@@ -63,6 +63,11 @@ class LatentSegment:
         widths = self.widths
         return max(widths.hidden, widths.attended, widths.inner, self.latent_shape.q_rank)
 
+    @property
+    def query_width(self) -> int:
+        """Numbers of a row of queries, as they meet the cache."""
+        return self.latent_shape.num_heads * self.shape.head_dim
+
     def run(self, first: int, count: int, following: int, step: Step, workspace: Workspace) -> None:
         """Run `count` layers from number `first` on; following: the weight that is read next."""
         run_latent_layers(

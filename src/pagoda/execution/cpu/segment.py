@@ -69,6 +69,11 @@ class Segment:
         """Numbers of the longest rows that a product takes."""
         return max(self.widths.hidden, self.widths.attended, self.widths.inner)
 
+    @property
+    def query_width(self) -> int:
+        """Numbers of a row of queries, as they meet the cache."""
+        return self.widths.attended
+
     def run(self, first: int, count: int, following: int, step: Step, workspace: Workspace) -> None:
         """Run `count` layers from number `first` on; following: the weight that is read next."""
         run_layers(
