@@ -14,13 +14,11 @@ not begin with a block: hence the tokens under way and the one more. Formulas: v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
-from pagoda.cache.layer import CachedLayer
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
