@@ -54,11 +54,16 @@ CASES: list[dict[str, Any]] = [
     {"model": SMOLLM2, "kv_retention": STREAMING, "engine": "vllm"},
     {"model": SMOLLM2, "request_kv_retention": True, "engine": "vllm"},
     {"model": MISTRAL, "gpu": "H100"},
-    {"model": DEEPSEEK, "kv_retention": STREAMING, "users": 3},
-    {"model": DEEPSEEK, "kv_retention": "window:64", "kv_cache_dtype": "int8_per_group"},
-    {"model": DEEPSEEK, "request_kv_retention": True},
-    {"model": DEEPSEEK, "kv_retention": STREAMING, "gpu": "H100"},
-    {"model": DEEPSEEK, "request_kv_retention": True, "gpu": "H100"},
+    {"model": DEEPSEEK, "users": 1, "kv_retention": STREAMING},
+    {
+        "model": DEEPSEEK,
+        "users": 1,
+        "kv_retention": "window:64",
+        "kv_cache_dtype": "int8_per_group",
+    },
+    {"model": DEEPSEEK, "users": 1, "request_kv_retention": True},
+    {"model": DEEPSEEK, "users": 1, "kv_retention": STREAMING, "gpu": "H100"},
+    {"model": DEEPSEEK, "users": 1, "request_kv_retention": True, "gpu": "H100"},
 ]
 NOTHING_SAID = {
     "gpu_memory_utilization": None, "context": None, "users": None, "price": None,
