@@ -12,7 +12,7 @@ from torch.nn import functional
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.codecs import Codec, LatentCodec, SideCodec
 from pagoda.execution.reference_experts import run_experts
-from pagoda.execution.reference_gate import gated
+from pagoda.execution.reference_gate import activated, gated
 from pagoda.models.decoder import (
     AttentionSpec,
     DecoderSpec,
@@ -56,13 +56,16 @@ def reference_logits(
         else:
             assert not isinstance(codec, LatentCodec)
             attended = attention(hidden, layer.attention, own, norm, codec, retention)
+        stream = x
         x = x + normed(attended, own.attention_output_norm, norm) * layer.residual_scale
         if not layer.norms.is_parallel:
             hidden = normed(x, own.mlp_norm, norm)
+        elif own.mlp_norm is not None:
+            hidden = normed(stream, own.mlp_norm, norm)
         added = feed_forward(hidden, layer.mlp, own)
         x = x + normed(added, own.mlp_output_norm, norm) * layer.residual_scale
-    logits = linear(normed(x, weights.final_norm, norm), weights.lm_head, None) * spec.logit_scale
-    return capped(logits, spec.logit_cap)
+    logits = linear(normed(x, weights.final_norm, norm), weights.lm_head, weights.logit_bias)
+    return capped(logits * spec.logit_scale, spec.logit_cap)
 
 
 def feed_forward(
@@ -72,10 +75,14 @@ def feed_forward(
     if isinstance(spec, ExpertsSpec):
         assert weights.experts is not None
         return run_experts(hidden, spec, weights.experts)
-    assert weights.gate_up is not None
     assert weights.down is not None
-    gate, up = linear(hidden, weights.gate_up, weights.gate_up_bias).chunk(2, dim=-1)
-    return linear(gated(gate, up, spec.activation), weights.down, weights.down_bias)
+    if weights.gate_up is not None:
+        gate, up = linear(hidden, weights.gate_up, weights.gate_up_bias).chunk(2, dim=-1)
+        inner = gated(gate, up, spec.activation)
+    else:
+        assert weights.up is not None
+        inner = activated(linear(hidden, weights.up, weights.up_bias), spec.activation)
+    return linear(inner, weights.down, weights.down_bias)
 
 
 def capped(x: torch.Tensor, cap: float | None) -> torch.Tensor:

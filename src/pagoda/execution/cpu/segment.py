@@ -13,7 +13,13 @@ import torch
 from pagoda.execution.cpu.addresses import Addresses
 from pagoda.execution.cpu.latent_segment import LatentSegment, latent_segment, latent_shape
 from pagoda.execution.cpu.layer_codes import code_fields, coded_form, fits, page_form
-from pagoda.execution.cpu.layer_table import PlacedLayer, Ropes, layer_fields, widths_of
+from pagoda.execution.cpu.layer_table import (
+    PlacedLayer,
+    Ropes,
+    layer_fields,
+    layer_routines,
+    widths_of,
+)
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
@@ -24,7 +30,6 @@ from pagoda.kernels.cpu.decoder import (
     Routines,
     Step,
     Widths,
-    routines,
     run_layers,
 )
 from pagoda.kernels.cpu.heads import HeadShape
@@ -136,9 +141,7 @@ def _segment(
         shape=shape,
         widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(
-            is_paired, norm.is_centred, layers[0].spec.mlp.activation.value, norm.is_shifted
-        ),
+        routines=layer_routines(layers[0].spec.mlp, norm, is_paired=is_paired),
         panels=product_routines(is_paired),
         write=write_routines(form, *fits(storage.codec)),
         heads=head_routines(form),

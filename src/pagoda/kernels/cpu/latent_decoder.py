@@ -6,7 +6,7 @@ meets latents, and what a head gets is a sum of latents, which goes through its 
 row, prefilled or decoded, does the same. One layer is some phases, each a barrier:
 
     norm | q_down | kv_down | norm | q | rotary and write | key_up | copy | attention | merge
-    value_up | round | o | add | norm | gate and up | round | down, or experts | add
+    value_up | norm ahead | round | o | add | norm | gate and up | round | down, or experts | add
 
 To attention these are `num_heads` query heads of one KV head, whose values are the first numbers of
 its keys. Where rows see sinks apart, what is absorbed of queries is copied beside what is rotated
@@ -55,7 +55,7 @@ from pagoda.kernels.cpu.sums import sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES
 from pagoda.kernels.page_layout import PageLayout
 
-LATENT_PHASES = 14 + FEED_FORWARD_PHASES
+LATENT_PHASES = 15 + FEED_FORWARD_PHASES
 """Phases of one layer."""
 _FLOAT_SIZE: Any = np.int64(4)
 _NONE: Any = np.int64(0)
@@ -233,7 +233,7 @@ def _run_layer(
         layer.o,
     )  # fmt: skip
     add_attended(phase + 11 * PHASE_BYTES, layer, step, widths, routines, panels, memory)
-    feed_forward(phase + 14 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
+    feed_forward(phase + 15 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
 
 
 @kernel
