@@ -48,6 +48,12 @@ SIZES: Mapping[str, Any] = {
     "pad_token_id": 257,
 }
 
+OWN_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "falcon": {"num_key_value_heads": "num_kv_heads", "intermediate_size": "ffn_hidden_size"},
+    "gpt_neox": {"num_key_value_heads": ""},
+}
+"""What families call fields of `SIZES`; "": they have no such thing."""
+
 CONFIGS = {
     family.model_type: transformers.CONFIG_MAPPING[family.model_type]
     for family in ARCHITECTURES.values()
@@ -179,6 +185,13 @@ CASES: Mapping[str, Case] = {
     "exaone4-full": Case(
         "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4}
     ),
+    "falcon": Case("falcon", {"bias": True}),
+    "falcon-grouped": Case(
+        "falcon", {"new_decoder_architecture": True, "tie_word_embeddings": False}
+    ),
+    "falcon-serial": Case(
+        "falcon", {"multi_query": False, "num_key_value_heads": 4, "parallel_attn": False}
+    ),
     "gemma": Case("gemma", {"head_dim": 32, "num_key_value_heads": 1}),
     "gemma2": Case(
         "gemma2",
@@ -259,6 +272,16 @@ CASES: Mapping[str, Case] = {
         "gpt_oss",
         {"head_dim": 32, "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 8},
     ),
+    "gpt_neox": Case("gpt_neox", {"tie_word_embeddings": True}),
+    "gpt_neox-serial": Case(
+        "gpt_neox",
+        {
+            "use_parallel_residual": False,
+            "attention_bias": False,
+            "hidden_act": "gelu_new",
+            **scaled_rope("default", partial_rotary_factor=0.5),
+        },
+    ),
     "granite-moe": Case(
         "granitemoe",
         {
@@ -313,6 +336,7 @@ CASES: Mapping[str, Case] = {
             },
         },
     ),
+    "phi": Case("phi"),
     "phi3": Case("phi3", {"sliding_window": 8}),
     "phi3-long": Case(
         "phi3",
@@ -359,13 +383,17 @@ CASES: Mapping[str, Case] = {
         "stablelm",
         {"use_parallel_residual": True, "use_qkv_bias": True, "tie_word_embeddings": True},
     ),
+    "starcoder2": Case("starcoder2", {"sliding_window": 8}),
+    "starcoder2-no-bias": Case("starcoder2", {"use_bias": False, "tie_word_embeddings": False}),
 }
 """Every covered family and feature, by name, but those of `latent_cases`."""
 
 
 def case_config(case: Case) -> transformers.PretrainedConfig:
     """transformers' config of a case; of one that sees, `SIZES` are those of the text."""
-    own = {**SIZES, **case.config}
+    renamed = OWN_FIELDS.get(case.family, {})
+    own = {renamed.get(name, name): value for name, value in {**SIZES, **case.config}.items()}
+    own.pop("", None)
     if case.family not in SEEING:
         return CONFIGS[case.family](**own)
     tied = own.get("tie_word_embeddings", True)
@@ -391,7 +419,33 @@ def empty_model(config: transformers.PretrainedConfig) -> Any:
 
 def language_layers(model: Any) -> Any:
     """What of transformers' model holds the decoder's layers."""
-    return getattr(model.model, "language_model", model.model)
+    whole = getattr(model, model.base_model_prefix)
+    return getattr(whole, "language_model", whole)
+
+
+def first_of(own: Any, *names: str) -> Any:
+    """The first of these attributes that there is: what families call the same thing."""
+    return next(getattr(own, name) for name in names if hasattr(own, name))
+
+
+def layers_of(model: Any) -> Any:
+    """The layers of transformers' model."""
+    return first_of(language_layers(model), "layers", "h")
+
+
+def attention_of(layer: Any) -> Any:
+    """What one of them has for attention."""
+    return first_of(layer, "self_attn", "self_attention", "attention")
+
+
+def num_kv_heads(config: Any) -> int:
+    """KV heads by transformers' config."""
+    if config.model_type == "gpt_neox":
+        return config.num_attention_heads
+    if config.model_type != "falcon":
+        return config.num_key_value_heads
+    is_one = config.multi_query and not config.new_decoder_architecture
+    return 1 if is_one else config.num_kv_heads
 
 
 def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
@@ -406,7 +460,7 @@ def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
             weight.normal_(generator=generator)
             if weight.dim() > 1:
                 weight.mul_(weight.shape[1] ** -0.5)
-            elif "norm" in name:
+            elif "norm" in name or ".ln_" in name:
                 weight.mul_(0.2).add_(1.0)
             else:
                 weight.mul_(0.3)

@@ -10,10 +10,20 @@ from typing import Any
 
 import pytest
 
-from checkpoints import CONFIGS, CORRECTION, empty_model, language_layers
+from checkpoints import (
+    CONFIGS,
+    CORRECTION,
+    attention_of,
+    empty_model,
+    first_of,
+    language_layers,
+    layers_of,
+    num_kv_heads,
+)
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import (
     PARALLEL_NORM,
+    PARALLEL_NORMS,
     POST_NORM,
     PRE_NORM,
     SANDWICH_NORM,
@@ -42,7 +52,9 @@ HAS_POSITIONS: dict[str, Callable[[Any], bool]] = {
 }
 """Whether attention rotates heads, in families where not all layers do."""
 GEMMAS = ("gemma", "gemma2", "gemma3_text")
-CENTRED = ("cohere", "cohere2", "olmo", "stablelm")
+CENTRED = (
+    "cohere", "cohere2", "falcon", "gpt_neox", "olmo", "phi", "stablelm", "starcoder2",
+)  # fmt: skip
 """Families with layer norm."""
 
 
@@ -59,16 +71,19 @@ def assert_same(spec: DecoderSpec, whole: Any) -> None:
     assert spec.vocab_size == config.vocab_size
     assert spec.hidden_size == config.hidden_size
     assert spec.tie_word_embeddings == whole.tie_word_embeddings
-    assert (spec.norm.eps, spec.norm.is_centred) == (norm_eps(decoder.norm), kind in CENTRED)
+    norm = first_of(decoder, "norm", "final_layernorm", "final_layer_norm", "ln_f")
+    assert (spec.norm.eps, spec.norm.is_centred) == (norm_eps(norm), kind in CENTRED)
     assert spec.norm.weight_offset == (kind in GEMMAS)
-    assert spec.norm.learned == learned(decoder.norm)
+    assert spec.norm.learned == learned(norm)
+    assert spec.logit_bias == (model.get_output_embeddings().bias is not None)
     assert spec.embedding_scale == embedding_scale(config, decoder)
     divisor = getattr(config, "logits_scaling", 1.0)
     assert spec.logit_scale == pytest.approx(getattr(config, "logit_scale", 1.0) / divisor)
     assert spec.logit_cap == getattr(config, "final_logit_softcapping", None)
-    assert_numbers_agree(spec, decoder.layers)
+    layers = layers_of(model)
+    assert_numbers_agree(spec, layers)
     for index, layer in enumerate(spec.layers):
-        assert_layer_agrees(layer, decoder.layers[index], config, index)
+        assert_layer_agrees(layer, layers[index], config, index)
 
 
 def norm_eps(norm: Any) -> float:
@@ -93,18 +108,18 @@ def embedding_scale(config: Any, decoder: Any) -> float:
 
 def assert_layer_agrees(layer: DecoderLayer, own: Any, config: Any, index: int) -> None:
     """One layer, by the modules that transformers makes for it."""
-    theirs, attention = own.self_attn, layer.attention
+    theirs, attention = attention_of(own), layer.attention
     has_positions = HAS_POSITIONS.get(config.model_type, lambda _: True)(theirs)
     assert attention.num_heads == config.num_attention_heads
-    assert attention.num_kv_heads == config.num_key_value_heads
-    assert attention.head_dim == theirs.head_dim
-    assert attention.scale == pytest.approx(theirs.scaling)
+    assert attention.num_kv_heads == num_kv_heads(config)
+    assert attention.head_dim == head_size(theirs)
+    assert attention.scale == pytest.approx(first_of(theirs, "scaling", "inv_norm_factor"))
     assert attention.logit_cap == getattr(theirs, "attn_logit_softcapping", None)
     assert attention.sliding_window == window(config, index)
     assert attention.qk_norm == head_norm(theirs)
-    first = theirs.qkv_proj if hasattr(theirs, "qkv_proj") else theirs.q_proj
+    first = first_of(theirs, "qkv_proj", "q_proj", "query_key_value")
     assert attention.qkv_bias == (first.bias is not None)
-    assert attention.output_bias == (theirs.o_proj.bias is not None)
+    assert attention.output_bias == (first_of(theirs, "o_proj", "dense").bias is not None)
     assert attention.sink_logits == hasattr(theirs, "sinks")
     assert_feed_forward_agrees(layer.mlp, own, config)
     assert layer.residual_scale == getattr(own, "residual_multiplier", 1.0)
@@ -118,8 +133,10 @@ def assert_feed_forward_agrees(mlp: MLPSpec | ExpertsSpec, own: Any, config: Any
     """The second half of a layer, by its modules; how rows are routed, by transformers' config."""
     module = own.block_sparse_moe if hasattr(own, "block_sparse_moe") else own.mlp
     if isinstance(mlp, MLPSpec):
-        assert mlp.intermediate_size == module.down_proj.in_features
-        assert mlp.bias == (module.down_proj.bias is not None)
+        down = first_of(module, "down_proj", "dense_4h_to_h", "fc2", "c_proj")
+        assert mlp.intermediate_size == down.in_features
+        assert mlp.bias == (down.bias is not None)
+        assert mlp.is_gated == hasattr(module, "down_proj")
         return
     experts = module.output_linear if hasattr(module, "output_linear") else module.experts
     down = experts.weight if hasattr(experts, "weight") else experts.down_proj
@@ -168,6 +185,11 @@ def assert_rope_agrees(attention: AttentionSpec, config: Any, index: int) -> Non
         assert attention.rope.inv_freq[1] == pytest.approx(second)
 
 
+def head_size(own: Any) -> int:
+    """Numbers of a head of transformers' attention."""
+    return first_of(own, "head_dim", "head_size")
+
+
 def head_norm(own: Any) -> QKNorm | None:
     """What is normed together before the rotation, by the weights of transformers' norm."""
     if not hasattr(own, "q_norm"):
@@ -178,6 +200,9 @@ def head_norm(own: Any) -> QKNorm | None:
 def norms(own: Any) -> NormPlacement:
     """The norms of a layer by their names, which say something else in each family."""
     has = partial(_has, own)
+    takes_the_same = getattr(own, "use_parallel_residual", False)
+    if has("ln_mlp") or (takes_the_same and has("post_attention_layernorm")):
+        return PARALLEL_NORMS
     if has("post_self_attn_layernorm"):  # GLM-4
         return SANDWICH_NORM
     if has("post_feedforward_layernorm"):

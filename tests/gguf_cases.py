@@ -39,6 +39,8 @@ STORED: dict[str, dict[str, Any]] = {
     "ernie4_5-moe-untied": {"moe_layer_end_index": -1},
     "exaone4": {},
     "exaone4-full": {},
+    "falcon": {},
+    "falcon-grouped": {},
     "gemma": {},
     "gemma2": SCORES_BY_HEAD,
     "gemma3": SCORES_BY_HEAD,
@@ -48,6 +50,8 @@ STORED: dict[str, dict[str, Any]] = {
     "glm4-moe": {},
     "glm4-moe-groups": {},
     "gpt-oss": {},
+    "gpt_neox": {},
+    "gpt_neox-serial": {"hidden_act": "gelu"},
     "granite": {},
     "granite-bias": {},
     "granite-moe": {},
@@ -62,6 +66,7 @@ STORED: dict[str, dict[str, Any]] = {
     "olmo3": {},
     "olmo3-yarn": {},
     "olmoe": {},
+    "phi": {},
     "phi3": {},
     "phi3-long": {},
     "qwen2": {},
@@ -73,6 +78,7 @@ STORED: dict[str, dict[str, Any]] = {
     "smollm3": {},
     "stablelm": {},
     "stablelm-parallel": {"tie_word_embeddings": False},
+    "starcoder2": {"sliding_window": None},
 }
 """Case → what it has to be changed by: what llama.cpp derives is not in a file."""
 

@@ -17,7 +17,14 @@ import numpy as np
 import torch
 import transformers
 
-from checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, VOCAB_SIZE, Case, byte_alphabet
+from checkpoints import (
+    CHAT_TEMPLATE,
+    SPECIAL_TOKENS,
+    VOCAB_SIZE,
+    Case,
+    byte_alphabet,
+    num_kv_heads,
+)
 from gguf_experts import expert_tensors
 from gguf_latents import latent_tensors
 from gguf_model_keys import model_keys, rope_factors
@@ -34,12 +41,14 @@ ARCHITECTURES = {
     "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5-moe",
     "exaone4": "exaone4",
+    "falcon": "falcon",
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "glm4": "glm4",
     "glm4_moe": "glm4moe",
+    "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
@@ -51,6 +60,7 @@ ARCHITECTURES = {
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "olmoe": "olmoe",
+    "phi": "phi2",
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen2_moe": "qwen2moe",
@@ -59,6 +69,7 @@ ARCHITECTURES = {
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
     "stablelm": "stablelm",
+    "starcoder2": "starcoder2",
 }
 """Model type → llama.cpp's architecture."""
 INTERLEAVED = ("llama", "olmo", "smollm3", "granite", "granitemoe")
@@ -86,6 +97,13 @@ def interleave(rows: np.ndarray, head_dim: int) -> np.ndarray:
     return np.ascontiguousarray(heads[:, order]).reshape(rows.shape)
 
 
+def one_after_the_other(rows: np.ndarray, num_kv_heads: int, head_dim: int) -> np.ndarray:
+    """Rows of each KV head's queries, key and value → all queries, then keys, then values."""
+    heads = rows.reshape(num_kv_heads, -1, head_dim, *rows.shape[1:])
+    parts = heads[:, :-2], heads[:, -2], heads[:, -1]
+    return np.concatenate([part.reshape(-1, *rows.shape[1:]) for part in parts])
+
+
 def stored_tensors(model: transformers.PreTrainedModel) -> dict[str, np.ndarray]:
     """GGUF name → values as a file holds them, in float32; names are those of the gguf package."""
     config = model.config
@@ -100,6 +118,8 @@ def stored_tensors(model: transformers.PreTrainedModel) -> dict[str, np.ndarray]
         values = weight.detach().to(torch.float32).numpy()
         if "self_attn.q_proj." in name or "self_attn.k_proj." in name:
             values = interleave(values, head_dim) if architecture in INTERLEAVED else values
+        if "query_key_value" in name:
+            values = one_after_the_other(values, num_kv_heads(config), head_dim)
         if name.endswith("norm.weight") and architecture in OFFSET_NORMS:
             values = values + 1
         own = expert_tensors(name, values, config.model_type) or latent_tensors(

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints import first_of, num_kv_heads
+
 Keys = dict[str, Any]
 SIGMOID = 2
 
@@ -20,10 +22,10 @@ def model_keys(config: Any) -> Keys:
     head_dim = getattr(config, "head_dim", None)
     usual = {
         "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
+        "feed_forward_length": first_of(config, "ffn_hidden_size", "intermediate_size"),
         "block_count": config.num_hidden_layers,
         "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.head_count_kv": num_kv_heads(config),
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
         "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", None),
@@ -226,6 +228,15 @@ def _stablelm(config: Any) -> Keys:
     return {**_glm(config), "attention.layer_norm_epsilon": config.layer_norm_eps}
 
 
+def _falcon(config: Any) -> Keys:
+    epsilon = config.layer_norm_epsilon
+    return {"attention.key_length": None, "attention.layer_norm_epsilon": epsilon}
+
+
+def _gpt_neox(config: Any) -> Keys:
+    return {**_stablelm(config), "use_parallel_residual": config.use_parallel_residual}
+
+
 def _command_r(config: Any) -> Keys:
     return {
         "attention.layer_norm_epsilon": config.layer_norm_eps,
@@ -241,11 +252,13 @@ _OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
     "deepseek_v3": _deepseek,
     "ernie4_5_moe": _ernie_moe,
     "exaone4": _window_and_layers,
+    "falcon": _falcon,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
     "glm": _glm,
     "glm4": _glm,
     "glm4_moe": _glm_moe,
+    "gpt_neox": _gpt_neox,
     "gpt_oss": _gpt_oss,
     "granite": _granite,
     "granitemoe": lambda config: {**_granite(config), **_experts(config)},
@@ -254,8 +267,10 @@ _OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
     "olmo": lambda config: {"attention.layer_norm_epsilon": 1e-5},
     "olmo3": _window_and_layers,
     "olmoe": _experts,
+    "phi": _stablelm,
     "phi3": _phi3,
     "qwen2_moe": _qwen_experts,
     "qwen3_moe": _qwen_experts,
     "stablelm": _stablelm,
+    "starcoder2": lambda config: {"attention.layer_norm_epsilon": config.norm_epsilon},
 }

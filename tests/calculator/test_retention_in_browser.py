@@ -17,6 +17,8 @@ LLAMA, LLAMA_70B = "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-70B
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MISTRAL = "mistralai/Mistral-7B-v0.1"
 """Its layers have windows of their own, of 4,096 tokens."""
+DEEPSEEK = "deepseek-ai/DeepSeek-V2-Lite-Chat"
+"""It keeps latents."""
 STREAMING = "streaming:sinks=4,window=1020"
 NAMES = (
     *("full", "full:", "window:1024", "window:16", "streaming", STREAMING, "streaming:window=99"),
@@ -52,6 +54,16 @@ CASES: list[dict[str, Any]] = [
     {"model": SMOLLM2, "kv_retention": STREAMING, "engine": "vllm"},
     {"model": SMOLLM2, "request_kv_retention": True, "engine": "vllm"},
     {"model": MISTRAL, "gpu": "H100"},
+    {"model": DEEPSEEK, "users": 1, "kv_retention": STREAMING},
+    {
+        "model": DEEPSEEK,
+        "users": 1,
+        "kv_retention": "window:64",
+        "kv_cache_dtype": "int8_per_group",
+    },
+    {"model": DEEPSEEK, "users": 1, "request_kv_retention": True},
+    {"model": DEEPSEEK, "users": 1, "kv_retention": STREAMING, "gpu": "H100"},
+    {"model": DEEPSEEK, "users": 1, "request_kv_retention": True, "gpu": "H100"},
 ]
 NOTHING_SAID = {
     "gpu_memory_utilization": None, "context": None, "users": None, "price": None,

@@ -113,6 +113,15 @@ def test_what_latents_are_not_stored_in_is_refused(model: Model, directory: str)
         assert refusal.value.field == "kv_cache_dtype"
 
 
+@pytest.mark.parametrize(
+    "asked", [{"kv_retention": "streaming:sinks=2,window=6"}, {"request_kv_retention": True}]
+)
+def test_windows_of_latents_are_refused(model: Model, directory: str, asked: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="on a GPU a model of latent") as refusal:
+        connect(model, options_for(directory, **asked))
+    assert refusal.value.field == next(iter(asked))
+
+
 def test_latents_without_a_kernel_are_refused_before_weights_are_read(
     tmp_path_factory: pytest.TempPathFactory, card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from preempting import preempt_every_fourth
 
 from checkpoints import Case, write_checkpoint
 from latent_cases import LATENT_CASES
+from pagoda.cache import AttentionWindow
 from pagoda.cache.formats import LATENT_FORMATS
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import Model, assemble, connect, load_model
@@ -24,6 +25,7 @@ from pagoda.planning.request import PlanRequest
 from pagoda.request import SamplingParams
 
 BLOCK_SIZE = 16
+NARROW = "streaming:sinks=4,window=28"
 PROMPTS = [[(place * place * step) % 251 for place in range(60)] for step in range(3, 8)]
 SIZES = {
     "max_position_embeddings": 512, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 32,
@@ -64,9 +66,10 @@ def engine_of(model: Model, max_model_len: int = 128, **options: Any) -> LLM:
     return LLM.from_engine(connect(own, EngineOptions(**(defaults | options))))
 
 
-def told(llm: LLM, prompts: list[list[int]]) -> Told:
+def told(llm: LLM, prompts: list[list[int]], **options: Any) -> Told:
     greedy = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True, logprobs=0)
-    answers = [output.outputs[0] for output in llm.generate(prompts, greedy, use_tqdm=False)]
+    outputs = llm.generate(prompts, greedy, use_tqdm=False, **options)
+    answers = [output.outputs[0] for output in outputs]
     llm.engine.scheduler.cache.check_integrity()
     return [
         [
@@ -102,6 +105,41 @@ def test_codes_keep_the_promises(model: Model, name: str) -> None:
     assert told(crowd, PROMPTS) == told(crowd, PROMPTS) == expected
     stats = crowd.stats()
     assert min(stats.num_preemptions, stats.prefix_cache_hits) > 0
+
+
+def test_windows_keep_the_promises(model: Model, name: str, directory: str) -> None:
+    """One engine does all at once, in codes too, in as many blocks as the plan says."""
+    options = {**CODES[name], "kv_retention": NARROW}
+    alone = engine_of(model, enable_prefix_caching=False, **options)
+    expected = [told(alone, [prompt])[0] for prompt in PROMPTS]
+    assert expected != told(engine_of(model, **CODES[name]), PROMPTS)
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(PROMPTS), **options)
+    preempt_every_fourth(crowd)
+    assert told(crowd, PROMPTS) == told(crowd, PROMPTS) == expected
+    stats = crowd.stats()
+    assert min(stats.num_preemptions, stats.prefix_cache_hits) > 0
+    request = PlanRequest(
+        engine="pagoda", dtype="bfloat16", block_size=BLOCK_SIZE, memory=2**34, max_model_len=10**5,
+        max_num_batched_tokens=64, **options,
+    )  # fmt: skip
+    plan = make_plan(find_facts(directory), request)
+    kept = AttentionWindow(28, 4).num_blocks(10**5, BLOCK_SIZE, 64)
+    assert [(each.window, each.sinks) for each in plan.groups] == [(28, 4)]
+    assert plan.groups[0].blocks_per_request == kept
+    held = {"max_num_batched_tokens": 64, "num_gpu_blocks_override": kept}
+    stream = engine_of(model, 10**4, **options, **held)
+    greedy = SamplingParams(temperature=0, max_tokens=300, ignore_eos=True)
+    [answer] = stream.generate(PROMPTS[:1], greedy, use_tqdm=False)
+    assert len(answer.outputs[0].token_ids) == 300
+
+
+def test_requests_choose_what_stays_of_latents(model: Model) -> None:
+    llm = engine_of(model, request_kv_retention=True)
+    whole, kept = told(llm, PROMPTS[:1]), told(llm, PROMPTS[:1], kv_retention=NARROW)
+    assert kept != whole
+    assert llm.stats().prefix_cache_hits == 0
+    assert told(engine_of(model, kv_retention=NARROW), PROMPTS[:1]) == kept
+    assert told(llm, PROMPTS[:1]) == whole
 
 
 @pytest.mark.parametrize("is_coded", [False, True])
@@ -151,9 +189,6 @@ REFUSED = [
     ("kv_cache_dtype", "int8_per_token_head"),
     ("kv_cache_dtype", "fp8_e5m2"),
     ("kv_cache_dtype", "int4"),
-    ("kv_retention", "window:32"),
-    ("kv_retention", "streaming:sinks=4,window=28"),
-    ("request_kv_retention", True),
 ]
 
 
@@ -180,10 +215,18 @@ def test_the_lab_tries_what_latents_can_be_stored_in(model: Model) -> None:
 
 
 def test_a_plan_for_a_gpu_has_latents(directory: str, model: Model) -> None:
+    machine: Any = {"engine": "pagoda", "gpu": "H100", "dtype": "bfloat16"}
     for stored, token_bytes in (({}, 1152), ({"kv_cache_dtype": "fp8"}, 656)):
-        request: Any = {"engine": "pagoda", "gpu": "H100", "dtype": "bfloat16", **stored}
-        plan = make_plan(find_facts(directory), PlanRequest(**request))
+        plan = make_plan(find_facts(directory), PlanRequest(**machine, **stored))
         assert plan.block_bytes == plan.block_size * len(model.spec.layers) * token_bytes
+
+
+@pytest.mark.parametrize("asked", [{"kv_retention": NARROW}, {"request_kv_retention": True}])
+def test_a_plan_for_a_gpu_keeps_all_latents(directory: str, asked: Any) -> None:
+    request = PlanRequest(engine="pagoda", gpu="H100", dtype="bfloat16", **asked)
+    with pytest.raises(InvalidOptionError, match="on a GPU a model of latent") as refusal:
+        make_plan(find_facts(directory), request)
+    assert refusal.value.field == next(iter(asked))
 
 
 def test_a_plan_for_vllm_goes_by_its_own_rules(directory: str, model: Model) -> None:

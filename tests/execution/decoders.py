@@ -116,6 +116,7 @@ def random_weights(
         layers=tuple(layers),
         final_norm=normal((1 + spec.norm.is_shifted) * hidden, mean=norm_mean),
         lm_head=embedding,
+        logit_bias=normal(spec.vocab_size) if spec.logit_bias else None,
     )
 
 
@@ -135,7 +136,8 @@ def on_device(weights: DecoderWeights, device: torch.device) -> DecoderWeights:
     layers = [LayerWeights(**all_moved(layer)) for layer in weights.layers]
     embedding = weights.embedding.to(device)
     assert weights.lm_head is weights.embedding
-    return DecoderWeights(embedding, tuple(layers), weights.final_norm.to(device), embedding)
+    final_norm, bias = weights.final_norm.to(device), moved(weights.logit_bias)
+    return DecoderWeights(embedding, tuple(layers), final_norm, embedding, bias)
 
 
 @dataclass

@@ -30,6 +30,7 @@ from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import (
     PARALLEL_NORM,
+    PARALLEL_NORMS,
     POST_NORM,
     PRE_NORM,
     SANDWICH_NORM,
@@ -77,12 +78,20 @@ KINDS_OF_DECODERS = {
         placed(decoder_spec([FULL] * 2), PRE_NORM, POST_NORM),
         norm=NormSpec(1e-5, is_centred=True, learned=Learned.WEIGHT_AND_BIAS),
     ),
+    "without a gate": dataclasses.replace(
+        placed(
+            decoder_spec([FULL] * 2), PARALLEL_NORMS, PRE_NORM,
+            mlp=MLPSpec(77, Activation.GELU, bias=True, is_gated=False),
+        ),
+        norm=NormSpec(1e-5, is_centred=True, learned=Learned.WEIGHT_AND_BIAS), logit_bias=True,
+        logit_scale=0.5,
+    ),
     "scaled": dataclasses.replace(
         placed(decoder_spec([FULL] * 2), *[PRE_NORM] * 2, residual_scale=0.22),
         embedding_scale=12.0, logit_scale=0.125,
     ),
 }  # fmt: skip
-"""As families have them: Gemma 2 and 3; OLMo 2; Cohere 2; StableLM; Granite."""
+"""As families have them: Gemma 2 and 3; OLMo 2; Cohere 2; StableLM; GPT-NeoX; Granite."""
 DTYPES = {
     "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
 }  # fmt: skip

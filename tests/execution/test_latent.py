@@ -14,7 +14,6 @@ from cpu_executors import BLOCK_SIZE, DTYPES, NUM_TOKENS, make
 from decoders import decoder_spec, random_weights, rope_spec, tokens
 
 from pagoda.cache.latent import LatentLayerSpec
-from pagoda.cache.retention import parse_retention
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import LATENT_CODECS
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
@@ -188,8 +187,6 @@ def test_blocks_go_out_and_come_in():
 
 def test_what_is_not_covered_is_refused_by_name():
     spec = decoder_spec([BY_LATENTS])
-    with pytest.raises(InvalidOptionError, match=r"kv_retention.*latent"):
-        spec.cache_spec(16, "float32", retention=parse_retention("window:32"))
     for form in ("fp8_e5m2", "int8_per_token_head", "turboquant_k8v4", "int4"):
         with pytest.raises(
             InvalidOptionError, match=r"latents are stored as auto, .*int8_per_group"

@@ -11,15 +11,18 @@ from decoders import Pager, decoder_spec, let_go, random_weights, rope_spec
 
 from pagoda.cache import AttentionWindow
 from pagoda.cache.window import FULL_ATTENTION
-from pagoda.codecs import codec_of
+from pagoda.codecs import LATENT_CODECS, codec_of
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec, QKNorm
 from pagoda.storage.cpu_storage import CPUStorage
 
 FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 BENT = dataclasses.replace(FULL, logit_cap=2.0, sink_logits=True)
+LATENT = LatentAttentionSpec(
+    6, q_rank=20, rank=32, nope_dim=24, rope_dim=8, value_dim=16, scale=0.2, rope=rope_spec(8)
+)
 BLOCK_SIZE = 8
 NUM_TOKENS = 600
 """More than two splits of a context."""
@@ -39,6 +42,11 @@ CASES = {
     "streaming beside windows": (windowed(None, 16), AttentionWindow(48, 3)),
     "the last ones alone": (windowed(None, None), AttentionWindow(50)),
     "streaming, capped and with sink logits": (decoder_spec([BENT]), AttentionWindow(300, 20)),
+    "streaming latents": (decoder_spec([LATENT, LATENT]), AttentionWindow(300, 20)),
+    "streaming latents beside windows": (
+        decoder_spec([LATENT, dataclasses.replace(FULL, sliding_window=16)]),
+        AttentionWindow(36, 4),
+    ),
 }
 
 
@@ -90,12 +98,12 @@ def test_rows_see_what_the_reference_sees(case: str) -> None:
 @pytest.mark.parametrize(
     "form",
     ["int8_per_token_head", "int4_per_token_head",
-     "levels5-float16-norm-hadamard/levels6-float32-offset"],
+     "levels5-float16-norm-hadamard/levels6-float32-offset", *LATENT_CODECS],
 )  # fmt: skip
 def test_sinks_of_codes_are_met_in_the_basis_of_codes(form: str) -> None:
     wide = dataclasses.replace(BENT, head_dim=64, rope=rope_spec(64))
-    spec, retention = decoder_spec([wide]), AttentionWindow(36, 4)
-    codec = codec_of(form)
+    spec = decoder_spec([LATENT if form in LATENT_CODECS else wide])
+    retention, codec = AttentionWindow(36, 4), LATENT_CODECS.get(form) or codec_of(form)
     assert codec is not None
     truth = reference_logits(
         spec, random_weights(spec), tokens(), torch.float64, codec=codec, retention=retention

@@ -87,7 +87,7 @@ def _write(
     for _ in prange(1):
         write_latents(
             counters, 1, routine, write, rows, count, shape, 4, blocks, layout, block_size,
-            others[0], others[1], others[2], others[3], others[4], others[5], memory,
+            others[0], others[1], 0, others[2], others[3], others[4], others[5], memory,
         )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def test_rows_are_written_as_the_codec_says(sizes: tuple[int, int, int, int], na
     )
     _write(
         counters.ctypes.data, latent_routine(False, True).address, latent_write(code),
-        LatentRows(*(each.ctypes.data for each in (query, down, plain, queries))), count,
+        LatentRows(*(each.ctypes.data for each in (query, down, plain, queries)), 0), count,
         LatentShape(heads, 0, rank, nope, rope, 4), blocks.ctypes.data, layout, block_size, others,
         memory.ctypes.data,
     )  # fmt: skip

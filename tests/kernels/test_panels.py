@@ -11,9 +11,9 @@ from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu import embed, multiply, panels
-from pagoda.kernels.cpu.activation import GATES
+from pagoda.kernels.cpu.activation import ACTIVATIONS, GATES
 from pagoda.kernels.cpu.kernel import kernel
-from pagoda.kernels.cpu.sums import gate_routine, sum_routine
+from pagoda.kernels.cpu.sums import activate_routine, gate_routine, sum_routine
 from pagoda.kernels.cpu.team import phases
 
 pytestmark = pytest.mark.threads
@@ -140,6 +140,20 @@ def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int, na
     biases = [bias[:inner].copy(), bias[inner:].copy()]
     run(gate_routine(dtype == "bfloat16", name), out, x, list(map(packed, weights)), biases)
     assert_close(out, reference.gated(sums + bias, name), dtype)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "inner"), [(1, 80), (40, 96), (30, 37)])
+def test_what_has_no_gate_is_activated(dtype: str, rows: int, inner: int, name: str):
+    rng = np.random.default_rng(inner)
+    weight = stored(rng.normal(size=(inner, 64)), dtype)
+    x = stored(rng.normal(size=(rows, 64)), dtype)
+    bias = rng.normal(size=inner).astype(np.float32)
+    out = np.empty((rows, inner), x.dtype)
+    run(activate_routine(dtype == "bfloat16", name), out, x, [packed(weight)], [bias])
+    expected = reference.activated(seen(x) @ seen(weight).T + bias, name)
+    assert_close(out, expected, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

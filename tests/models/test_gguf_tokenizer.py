@@ -91,6 +91,27 @@ SAMPLE = "it's  12345\n\nHTTPServer's x_1"
             ["it", "'s", " ", " ", *"12345", "\n\n", "HTTPServer", "'s", " x", "_", "1"],
         ),
         ("tiny_aya", ["it's", "  ", "12", "345", "\n\n", "HTTPServer's", " x", "_", "1"]),
+        ("kimi-k2", ["it's", " ", " ", "123", "45", "\n\n", "HTTPServer's", " x", "_", "1"]),
+        (
+            "falcon",
+            [
+                "it",
+                "'",
+                "s",
+                " ",
+                " ",
+                "123",
+                "45",
+                "\n",
+                "\n",
+                "HTTPServer",
+                "'",
+                "s",
+                " x",
+                "_",
+                "1",
+            ],
+        ),
     ],
 )
 def test_each_splitting_cuts_as_its_models_were_trained(pre, expected):

@@ -15,11 +15,18 @@ from checkpoints import (
     SEEING,
     SIZES,
     Case,
+    attention_of,
     case_config,
     empty_model,
-    language_layers,
+    layers_of,
 )
-from family_agreement import assert_agrees, assert_same, head_norm, transformers_config
+from family_agreement import (
+    assert_agrees,
+    assert_same,
+    head_norm,
+    head_size,
+    transformers_config,
+)
 from latent_cases import LATENT_FAMILIES
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
@@ -222,7 +229,7 @@ def test_a_config_of_the_sizes_alone_takes_the_defaults_of_transformers(architec
     assert_agrees({"architectures": [architecture], "model_type": family, **own})
 
 
-@pytest.mark.parametrize("architecture", OF_HEADS)
+@pytest.mark.parametrize("architecture", sorted({*OF_HEADS} - {"FalconForCausalLM"}))
 def test_null_key_value_heads_are_as_many_as_query_heads(architecture):
     attention = layers(architecture, num_key_value_heads=None)[0].attention
     assert attention.num_kv_heads == attention.num_heads == SIZES["num_attention_heads"]
@@ -268,10 +275,12 @@ def test_where_each_family_has_biases():
 @pytest.mark.parametrize("architecture", OF_HEADS)
 def test_heads_have_norms_and_a_size_of_their_own_as_in_transformers(architecture):
     attention = layers(architecture)[0].attention
-    own = language_layers(empty_model(defaults(architecture))).layers[0].self_attn
+    own = attention_of(layers_of(empty_model(defaults(architecture)))[0])
     assert attention.qk_norm == head_norm(own)
-    assert attention.head_dim == own.head_dim
-    has_none_in_a_config = ("Cohere2ForCausalLM", "StableLmForCausalLM")
+    assert attention.head_dim == head_size(own)
+    has_none_in_a_config = (
+        "Cohere2ForCausalLM", "FalconForCausalLM", "GPTNeoXForCausalLM", "StableLmForCausalLM",
+    )  # fmt: skip
     own_size = 16 if architecture in has_none_in_a_config else 24
     assert layers(architecture, head_dim=24)[0].attention.head_dim == own_size
 
@@ -351,6 +360,8 @@ def test_architectures_must_be_a_list_of_one(value):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("field", NEEDED)
 def test_a_needed_field_that_is_missing_is_named(architecture, field):
+    if (architecture, field) == ("FalconForCausalLM", "intermediate_size"):
+        return  # it is four times the hidden size
     values = small(architecture, **{field: None})
     with pytest.raises(ModelError, match=f"{field}=None: the model's config lacks this field"):
         decoder_spec(values)
@@ -380,7 +391,28 @@ def test_a_needed_field_that_is_missing_is_named(architecture, field):
         ("LlamaForCausalLM", {"rms_norm_eps": 0}, ModelError, "rms_norm_eps=0"),
         ("OlmoForCausalLM", {"clip_qkv": 8.0}, UnsupportedModelError, "clip_qkv=8.0: only null"),
         ("StableLmForCausalLM", {"qk_layernorm": True}, UnsupportedModelError, "qk_layernorm=True"),
-        ("LlamaForCausalLM", {"hidden_act": "gelu"}, UnsupportedModelError, "hidden_act='gelu'"),
+        ("LlamaForCausalLM", {"hidden_act": "relu"}, UnsupportedModelError, "hidden_act='relu'"),
+        ("FalconForCausalLM", {"alibi": True}, UnsupportedModelError, "alibi=True: only false"),
+        (
+            "FalconForCausalLM",
+            {"num_ln_in_parallel_attn": 2},
+            UnsupportedModelError,
+            "num_ln_in_parallel_attn=2: only 1 is covered without new_decoder_architecture",
+        ),
+        (
+            "FalconForCausalLM",
+            {"new_decoder_architecture": True, "parallel_attn": False},
+            UnsupportedModelError,
+            "parallel_attn=False: only true is covered with new_decoder_architecture",
+        ),
+        (
+            "FalconForCausalLM",
+            {"multi_query": False, "num_kv_heads": 2},
+            ModelError,
+            "num_kv_heads=2: must be the 4 attention heads",
+        ),
+        ("PhiForCausalLM", {"qk_layernorm": True}, UnsupportedModelError, "qk_layernorm=True"),
+        ("GPTNeoXForCausalLM", {"rotary_pct": 1.5}, ModelError, "rotary_pct=1.5: must be at most"),
         ("LlamaForCausalLM", {"dtype": "float8_e4m3fn"}, UnsupportedModelError, "dtype='float8"),
         ("LlamaForCausalLM", {"mlp_bias": "no"}, ModelError, "mlp_bias='no'"),
         (

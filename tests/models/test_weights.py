@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from checkpoints import CASES, Case, build_model, language_layers, write_checkpoint
+from checkpoints import (
+    CASES,
+    Case,
+    build_model,
+    language_layers,
+    num_kv_heads,
+    write_checkpoint,
+)
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
@@ -49,13 +56,66 @@ NORMS = {
 """What families call a layer's norms, of which each has some; all others do as `BEFORE` says."""
 
 
+_LEGS = {"mlp.dense_h_to_4h": "mlp.plain_up", "mlp.dense_4h_to_h": "mlp.down_proj"}
+USUAL: dict[str, dict[str, str]] = {
+    "falcon": {
+        "transformer.word_embeddings": "model.embed_tokens",
+        "transformer.ln_f": "model.norm",
+        "transformer.h.": "model.layers.",
+        "self_attention.query_key_value": "self_attn.qkv_proj",
+        "self_attention.dense": "self_attn.o_proj",
+        "ln_attn": "input_layernorm",
+        "ln_mlp": "post_attention_layernorm",
+        **_LEGS,
+    },
+    "gpt_neox": {
+        "gpt_neox.embed_in": "model.embed_tokens",
+        "gpt_neox.final_layer_norm": "model.norm",
+        "gpt_neox.layers.": "model.layers.",
+        ".attention.query_key_value": ".self_attn.qkv_proj",
+        ".attention.dense": ".self_attn.o_proj",
+        **_LEGS,
+    },
+    "phi": {
+        "final_layernorm": "norm",
+        "self_attn.dense": "self_attn.o_proj",
+        "mlp.fc1": "mlp.plain_up",
+        "mlp.fc2": "mlp.down_proj",
+    },
+    "starcoder2": {"mlp.c_fc": "mlp.plain_up", "mlp.c_proj": "mlp.down_proj"},
+}
+"""What families call otherwise, and what most call it."""
+TAKE_TURNS = ("falcon", "gpt_neox")
+"""Families with rows of each KV head's queries, key and value together."""
+
+
+def in_order(rows: torch.Tensor, num_kv_heads: int, head_dim: int) -> torch.Tensor:
+    """All queries, then keys, then values."""
+    heads = rows.unflatten(0, (num_kv_heads, -1, head_dim))
+    queries = heads[:, :-2].flatten(0, 2)
+    return torch.cat([queries, heads[:, -2].flatten(0, 1), heads[:, -1].flatten(0, 1)])
+
+
+def usual_name(family: str, name: str) -> str:
+    for own, usual in USUAL.get(family, {}).items():
+        name = name.replace(own, usual)
+    return name
+
+
 def own_state(case: Case, dtype: torch.dtype) -> State:
     """What transformers' model of a case has, as Pagoda has to take it: of the text alone."""
     model = build_model(case)
     state: State = {
-        name.replace("model.language_model.", "model."): tensor.to(dtype)
+        usual_name(case.family, name.replace("model.language_model.", "model.")): tensor.to(dtype)
         for name, tensor in model.state_dict().items()
     }
+    if case.family in TAKE_TURNS:
+        heads = num_kv_heads(model.config)
+        size = model.config.hidden_size // model.config.num_attention_heads
+        return {
+            name: in_order(rows, heads, size) if "qkv_proj" in name else rows
+            for name, rows in state.items()
+        }
     if case.family not in NEIGHBOURS_TURN:
         return state
     head_dim = language_layers(model).layers[0].self_attn.head_dim
@@ -102,6 +162,7 @@ def assert_weights(
         (weights.embedding, state["model.embed_tokens.weight"]),
         (weights.final_norm, row_norm(state, case.family, "model.norm")),
         (weights.lm_head, state["lm_head.weight"]),
+        (weights.logit_bias, state.get("lm_head.bias")),
     ]
     for index, layer in enumerate(weights.layers):
         prefix = f"model.layers.{index}."
@@ -117,6 +178,8 @@ def assert_weights(
             "o_bias": ("bias", "self_attn.o_proj"),
             "gate_up": ("weight", *MLP),
             "gate_up_bias": ("bias", *MLP),
+            "up": ("weight", "mlp.plain_up"),
+            "up_bias": ("bias", "mlp.plain_up"),
             "down": ("weight", "mlp.down_proj"),
             "down_bias": ("bias", "mlp.down_proj"),
         }

@@ -26,6 +26,7 @@ from checkpoints import (
     case_config,
     corrections,
     empty_model,
+    num_kv_heads,
     write_checkpoint,
 )
 from gguf_files import write_gguf
@@ -174,7 +175,7 @@ def by_transformers(config: Config) -> Figures:
     window = getattr(own, "sliding_window", None)
     head_dim = getattr(own, "head_dim", None) or own.hidden_size // own.num_attention_heads
     return {
-        "KV heads": [own.num_key_value_heads] * num_layers,
+        "KV heads": [num_kv_heads(own)] * num_layers,
         "head sizes": [head_dim] * num_layers,
         "windows": [None if kind == "full_attention" else window for kind in types],
         "query heads": own.num_attention_heads,
@@ -342,9 +343,9 @@ def test_yarn_without_a_factor_is_as_long_as_the_engine_says() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"architectures": ["GPTNeoXForCausalLM"]}, "architectures"),
+        ({"architectures": ["GPTJForCausalLM"]}, "architectures"),
         ({"quantization_config": {"quant_method": "nvfp4"}}, "quantization_config.quant_method"),
-        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"hidden_act": "relu"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "axial"}}, "rope_parameters.rope_type"),
         ({"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, "layer_types"),
         ({"dtype": "float8_e4m3fn"}, "dtype"),
@@ -366,7 +367,7 @@ def test_what_the_engine_refuses_a_plan_for_it_refuses(change: Config, field: st
     "change",
     [
         {"quantization_config": {"quant_method": "nvfp4"}},
-        {"hidden_act": "gelu"},
+        {"hidden_act": "relu"},
         {"rope_parameters": {"rope_type": "longrope"}},
     ],
 )
@@ -381,10 +382,11 @@ def test_what_other_engines_run_is_planned_for_them_by_the_same_reader(change: C
 # Files.
 
 GGUF_CASES = (
-    "cohere", "cohere2", "ernie4_5", "ernie4_5-moe", "exaone4", "gemma", "gemma2", "gemma3", "glm",
-    "glm4", "glm4-moe", "gpt-oss", "granite", "granite-moe", "llama-gqa", "mistral-window",
-    "mixtral-window", "olmo", "olmo2", "olmo3", "olmoe", "phi3-long", "qwen2", "qwen2-moe", "qwen3",
-    "qwen3-moe", "seed_oss", "smollm3", "stablelm",
+    "cohere", "cohere2", "ernie4_5", "ernie4_5-moe", "exaone4", "falcon-grouped", "gemma", "gemma2",
+    "gemma3", "glm", "glm4", "glm4-moe", "gpt-oss", "gpt_neox", "granite", "granite-moe",
+    "llama-gqa", "mistral-window", "mixtral-window", "olmo", "olmo2", "olmo3", "olmoe", "phi",
+    "phi3-long", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "seed_oss", "smollm3", "stablelm",
+    "starcoder2",
 )  # fmt: skip
 GGUF_KEYS = (
     "attention.head_count_kv", "attention.key_length", "attention.sliding_window", "rope.freq_base",

@@ -57,6 +57,11 @@ class AttentionLayerSpec:
         return self
 
     @property
+    def latents(self) -> None:
+        """It keeps no latents."""
+        return None
+
+    @property
     def window(self) -> AttentionWindow:
         """What a row sees: every token before it."""
         return FULL_ATTENTION

@@ -106,6 +106,10 @@ class LatentLayerSpec:
         return None
 
     @property
+    def latents(self) -> LatentLayerSpec:
+        return self
+
+    @property
     def window(self) -> AttentionWindow:
         """What a row sees: every token before it."""
         return FULL_ATTENTION

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pagoda.cache.attention_layer import AttentionLayerSpec
+    from pagoda.cache.latent import LatentLayerSpec
 
 
 class LayerSpec(Protocol):
@@ -31,6 +32,11 @@ class CachedLayer(LayerSpec, Protocol):
     @property
     def vectors(self) -> AttentionLayerSpec | None:
         """The keys and values that it keeps; None where it keeps something else."""
+        ...
+
+    @property
+    def latents(self) -> LatentLayerSpec | None:
+        """The latents that it keeps; None where it keeps something else."""
         ...
 
     @property

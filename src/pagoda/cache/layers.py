@@ -14,13 +14,11 @@ not begin with a block: hence the tokens under way and the one more. Formulas: v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
-from pagoda.cache.layer import CachedLayer
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
@@ -32,7 +30,8 @@ class SlidingWindowLayerSpec:
 
     kind: ClassVar[str] = "sliding window"
 
-    attention: AttentionLayerSpec
+    attention: AttentionLayerSpec | LatentLayerSpec
+    """What it keeps of a token: keys and values, or a latent."""
     length: int
     """Tokens of the window."""
     sinks: int = 0
@@ -42,8 +41,12 @@ class SlidingWindowLayerSpec:
             raise InvalidOptionError("sliding_window", self.length, "must be at least 1")
 
     @property
-    def vectors(self) -> AttentionLayerSpec:
-        return self.attention
+    def vectors(self) -> AttentionLayerSpec | None:
+        return self.attention.vectors
+
+    @property
+    def latents(self) -> LatentLayerSpec | None:
+        return self.attention.latents
 
     @property
     def dtype(self) -> str:
@@ -66,7 +69,7 @@ class SlidingWindowLayerSpec:
         return self.window.num_blocks(num_tokens, block_size, under_way_tokens)
 
     def read_bytes(self, num_tokens: int) -> int:
-        return self.attention.block_bytes(min(num_tokens, self.length + self.sinks))
+        return self.attention.read_bytes(min(num_tokens, self.length + self.sinks))
 
     def stored_as(self, dtype: str) -> SlidingWindowLayerSpec:
         return replace(self, attention=self.attention.stored_as(dtype))
@@ -74,7 +77,7 @@ class SlidingWindowLayerSpec:
     def sharded(self, tensor_parallel_size: int) -> SlidingWindowLayerSpec:
         return replace(self, attention=self.attention.sharded(tensor_parallel_size))
 
-    def keeping_all(self) -> AttentionLayerSpec:
+    def keeping_all(self) -> AttentionLayerSpec | LatentLayerSpec:
         return self.attention
 
     def computed_in(self, dtype: str, state_dtype: str | None = None) -> SlidingWindowLayerSpec:
@@ -89,24 +92,12 @@ OwnLayerSpec = AttentionLayerSpec | SlidingWindowLayerSpec | LatentLayerSpec
 
 
 def keeping(layer: OwnLayerSpec, retention: AttentionWindow) -> OwnLayerSpec:
-    """What a layer keeps of a sequence of which no more than `retention` stays.
-
-    Raises `InvalidOptionError` for a latent of which not every token stays.
-    """
+    """What a layer keeps of a sequence of which no more than `retention` stays."""
     window = layer.window.narrowed(retention)
     if window == layer.window:
         return layer
-    if layer.vectors is None:
-        limit = "full: a model of latent attention keeps every token"
-        raise InvalidOptionError("kv_retention", str(retention), limit)
-    return SlidingWindowLayerSpec(layer.vectors, window.window, window.sinks)
-
-
-def require_choice(layers: Sequence[CachedLayer]) -> None:
-    """Requests may choose what of them stays: `InvalidOptionError` where a layer keeps latents."""
-    if any(layer.vectors is None for layer in layers):
-        limit = "false: a model of latent attention keeps every token"
-        raise InvalidOptionError("request_kv_retention", True, limit)
+    kept = layer.attention if isinstance(layer, SlidingWindowLayerSpec) else layer
+    return SlidingWindowLayerSpec(kept, window.window, window.sinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +116,10 @@ class ChunkedLayerSpec:
     @property
     def vectors(self) -> AttentionLayerSpec:
         return self.attention
+
+    @property
+    def latents(self) -> None:
+        return None
 
     @property
     def shares_blocks_with(self) -> tuple[object, ...]:
@@ -167,6 +162,10 @@ class CrossAttentionLayerSpec:
     @property
     def vectors(self) -> AttentionLayerSpec:
         return self.attention
+
+    @property
+    def latents(self) -> None:
+        return None
 
     @property
     def shares_blocks_with(self) -> tuple[object, ...]:

@@ -43,6 +43,10 @@ class StateLayerSpec:
         return conv_bytes + self.state_values * PLAIN_BITS[self.state_dtype] // 8
 
     @property
+    def latents(self) -> None:
+        return None
+
+    @property
     def vectors(self) -> None:
         return None
 

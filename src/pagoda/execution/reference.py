@@ -12,7 +12,7 @@ from torch.nn import functional
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.codecs import Codec, LatentCodec, SideCodec
 from pagoda.execution.reference_experts import run_experts
-from pagoda.execution.reference_gate import gated
+from pagoda.execution.reference_gate import activated, gated
 from pagoda.models.decoder import (
     AttentionSpec,
     DecoderSpec,
@@ -52,18 +52,20 @@ def reference_logits(
         hidden = normed(x, own.attention_norm, norm)
         if isinstance(layer.attention, LatentAttentionSpec):
             assert not isinstance(codec, Codec)
-            assert retention.is_full
-            attended = latent_attention(hidden, layer.attention, own, codec)
+            attended = latent_attention(hidden, layer.attention, own, codec, retention)
         else:
             assert not isinstance(codec, LatentCodec)
             attended = attention(hidden, layer.attention, own, norm, codec, retention)
+        stream = x
         x = x + normed(attended, own.attention_output_norm, norm) * layer.residual_scale
         if not layer.norms.is_parallel:
             hidden = normed(x, own.mlp_norm, norm)
+        elif own.mlp_norm is not None:
+            hidden = normed(stream, own.mlp_norm, norm)
         added = feed_forward(hidden, layer.mlp, own)
         x = x + normed(added, own.mlp_output_norm, norm) * layer.residual_scale
-    logits = linear(normed(x, weights.final_norm, norm), weights.lm_head, None) * spec.logit_scale
-    return capped(logits, spec.logit_cap)
+    logits = linear(normed(x, weights.final_norm, norm), weights.lm_head, weights.logit_bias)
+    return capped(logits * spec.logit_scale, spec.logit_cap)
 
 
 def feed_forward(
@@ -73,10 +75,14 @@ def feed_forward(
     if isinstance(spec, ExpertsSpec):
         assert weights.experts is not None
         return run_experts(hidden, spec, weights.experts)
-    assert weights.gate_up is not None
     assert weights.down is not None
-    gate, up = linear(hidden, weights.gate_up, weights.gate_up_bias).chunk(2, dim=-1)
-    return linear(gated(gate, up, spec.activation), weights.down, weights.down_bias)
+    if weights.gate_up is not None:
+        gate, up = linear(hidden, weights.gate_up, weights.gate_up_bias).chunk(2, dim=-1)
+        inner = gated(gate, up, spec.activation)
+    else:
+        assert weights.up is not None
+        inner = activated(linear(hidden, weights.up, weights.up_bias), spec.activation)
+    return linear(inner, weights.down, weights.down_bias)
 
 
 def capped(x: torch.Tensor, cap: float | None) -> torch.Tensor:
@@ -130,8 +136,12 @@ def latent_attention(
     spec: LatentAttentionSpec,
     weights: LayerWeights[torch.Tensor],
     codec: LatentCodec | None = None,
+    window: AttentionWindow = FULL_ATTENTION,
 ) -> torch.Tensor:
-    """[num_tokens, hidden_size] to the same shape, of keys and values made for each head."""
+    """[num_tokens, hidden_size] to the same shape, of keys and values made for each head.
+
+    Sinks meet a query that is as far from them as if the window followed right behind.
+    """
     num_tokens, norm = hidden.shape[0], NormSpec(spec.norm_eps)
     queries = hidden
     if weights.q_down is not None:
@@ -152,10 +162,14 @@ def latent_attention(
         torch.einsum("tr,hdr->htd", latent, matrix.to(latent.dtype))
         for matrix in (weights.key_up, weights.value_up)
     )
-    products = q_plain @ keys.transpose(1, 2)
-    products = products + rotate(q_turned, spec.rope) @ shared.mT
-    unseen = torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1)
-    weight = (products * spec.scale).masked_fill(unseen, -torch.inf).softmax(dim=-1)
+    positions = torch.arange(num_tokens)
+    furthest = positions.clamp(max=window.sinks + window.window - 1)
+    by_place, by_sinks = (rotate(q_turned, spec.rope, each) for each in (positions, furthest))
+    is_sink, distance = positions < window.sinks, positions[:, None] - positions
+    turned = torch.where(is_sink, by_sinks @ shared.mT, by_place @ shared.mT)
+    scores = (q_plain @ keys.transpose(1, 2) + turned) * spec.scale
+    seen = (distance >= 0) & (is_sink | (distance < window.window))
+    weight = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
     attended = (weight @ values).transpose(0, 1).reshape(num_tokens, -1)
     return linear(attended, weights.o, weights.o_bias)
 

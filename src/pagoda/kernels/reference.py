@@ -8,6 +8,8 @@ numbers are bfloat16.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pagoda.kernels.array import Array
@@ -140,25 +142,33 @@ def rotate(x: Array, cosine: Array, sine: Array) -> Array:
 def gated(gate_up: Array, activation: str) -> Array:
     """What an activation makes of gate and up, the halves of the last axis, float64."""
     gate, up = np.split(gate_up.astype(np.float64), 2, axis=-1)
-    return ACTIVATIONS[activation](gate, up)
+    if activation == CLAMPED:
+        low = np.minimum(gate, 7)
+        return low / (1 + np.exp(-1.702 * low)) * (np.clip(up, -7, 7) + 1)
+    return activated(gate, activation) * up
 
 
-def _silu(gate: Array, up: Array) -> Array:
-    return gate / (1 + np.exp(-gate)) * up
+def activated(x: Array, activation: str) -> Array:
+    """What an activation makes of x, float64."""
+    return ACTIVATIONS[activation](x.astype(np.float64))
 
 
-def _gelu_tanh(gate: Array, up: Array) -> Array:
-    inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
-    return gate / 2 * (1 + np.tanh(inner)) * up
+def _silu(x: Array) -> Array:
+    return x / (1 + np.exp(-x))
 
 
-def _clamped_swiglu(gate: Array, up: Array) -> Array:
-    low = np.minimum(gate, 7)
-    return low / (1 + np.exp(-1.702 * low)) * (np.clip(up, -7, 7) + 1)
+def _gelu(x: Array) -> Array:
+    return x / 2 * (1 + np.vectorize(math.erf, otypes=[np.float64])(x / np.sqrt(2)))
 
 
-ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh, "clamped_swiglu": _clamped_swiglu}
+def _gelu_tanh(x: Array) -> Array:
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+ACTIVATIONS = {"silu": _silu, "gelu": _gelu, "gelu_tanh": _gelu_tanh}
 """By name."""
+CLAMPED = "clamped_swiglu"
+"""The activation of gate and up."""
 
 
 def product(x: Array, weight: Array) -> Array:

@@ -5,10 +5,10 @@ Families differ in this data, not in forward code. One layer, as the executor ru
     x = x + residual_scale · norm(o_proj(attention(rope(qk_norm(qkv_proj(norm(x)))))))
     x = x + residual_scale · norm(down_proj(act(gate) * up)),  gate, up = gate_up_proj(norm(x))
 
-Which of the four norms there are is `NormPlacement`. Before the first layer x is the embedding
-times `embedding_scale`; behind the last one
+Which of the four norms there are is `NormPlacement`; without a gate act(up) takes its place. Before
+the first layer x is the embedding times `embedding_scale`; behind the last one
 
-    logits = cap(lm_head(norm(x)) · logit_scale),  cap(y) = logit_cap · tanh(y / logit_cap)
+    logits = cap((lm_head(norm(x)) + bias) · logit_scale),  cap(y) = logit_cap · tanh(y / logit_cap)
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class NormPlacement(NamedTuple):
     mlp_output: bool
     """Of what it adds to the stream."""
     is_parallel: bool = False
-    """The feed-forward part takes what attention takes, normed once."""
+    """The feed-forward part takes the stream that attention takes, under a norm of its own, or what
+    attention takes of it."""
 
 
 PRE_NORM = NormPlacement(attention=True, attention_output=False, mlp=True, mlp_output=False)
@@ -104,6 +105,7 @@ SANDWICH_NORM = NormPlacement(attention=True, attention_output=True, mlp=True, m
 PARALLEL_NORM = NormPlacement(
     attention=True, attention_output=False, mlp=False, mlp_output=False, is_parallel=True
 )
+PARALLEL_NORMS = PARALLEL_NORM._replace(mlp=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +205,12 @@ class LatentAttentionSpec:
 
 
 class Activation(Enum):
-    """The function of a gate."""
+    """The function of a gate, or of what has none."""
 
     SILU = "silu"
     """x / (1 + exp(-x))"""
+    GELU = "gelu"
+    """x / 2 · (1 + erf(x / √2)) (arXiv 1606.08415)"""
     GELU_TANH = "gelu_tanh"
     """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) (arXiv 1606.08415)"""
     CLAMPED_SWIGLU = "clamped_swiglu"
@@ -215,11 +219,22 @@ class Activation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MLPSpec:
-    """Gated feed-forward part of one layer."""
+    """Feed-forward part of one layer."""
 
     intermediate_size: int
     activation: Activation = Activation.SILU
     bias: bool = False
+    is_gated: bool = True
+
+    @property
+    def num_matrices(self) -> int:
+        """Gate, up and down, or up and down alone."""
+        return 2 + self.is_gated
+
+    def __post_init__(self) -> None:
+        if not self.is_gated and self.activation is Activation.CLAMPED_SWIGLU:
+            limit = "is a function of gate and up, and there is no gate"
+            raise ModelError("activation", self.activation.value, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +296,8 @@ class ExpertsSpec:
         if self.shared is not None and self.shared.activation != self.activation:
             limit = f"must be {self.activation.value}, as of the other experts"
             raise ModelError("shared.activation", self.shared.activation.value, limit)
+        if self.shared is not None and not self.shared.is_gated:
+            raise ModelError("shared.is_gated", False, "the other experts have gates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +327,8 @@ class DecoderSpec:
     dtype: str
     """Dtype of the checkpoint's weights: float32, float16 or bfloat16."""
     embedding_scale: float = 1.0
+    logit_bias: bool = False
+    """Whether a bias is added to logits, which is stored beside the weight of their product."""
     logit_scale: float = 1.0
     logit_cap: float | None = None
     """None: logits are not capped."""

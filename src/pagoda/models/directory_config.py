@@ -10,8 +10,8 @@ import numpy as np
 from pagoda.models.config import ModelConfig
 from pagoda.models.locate import ModelFiles
 from pagoda.models.mapped import release_pages
-from pagoda.models.names import HUGGING_FACE_NAMES
-from pagoda.models.registry import language_tensors
+from pagoda.models.names import WeightNames
+from pagoda.models.registry import language_tensors, names_of
 from pagoda.models.stored_tensors import DTYPES, StoredTensor
 
 logger = logging.getLogger("pagoda")
@@ -33,31 +33,31 @@ def completed_by_weights(config: ModelConfig, files: ModelFiles) -> ModelConfig:
     has_dtype = bool(values.get("dtype") or values.get("torch_dtype"))
     if has_dtype and values.get(_TIED) is False:
         return config
-    tensors = language_tensors(config, files.tensors)
-    found = {} if has_dtype else _stored_dtype(tensors)
-    if values.get(_TIED) is not False and _has_own_head(tensors):
+    tensors, names = language_tensors(config, files.tensors), names_of(config)
+    found = {} if has_dtype else _stored_dtype(tensors, names)
+    if values.get(_TIED) is not False and _has_own_head(tensors, names):
         found[_TIED] = False
         if values.get(_TIED):
             logger.warning(
                 "%s is stored and differs from the embedding: it is used, although the config says "
                 "%s",
-                HUGGING_FACE_NAMES.lm_head,
+                names.lm_head,
                 _TIED,
             )
     return ModelConfig({**values, **found}) if found else config
 
 
-def _stored_dtype(tensors: Mapping[str, StoredTensor]) -> dict[str, object]:
-    embedding = tensors.get(HUGGING_FACE_NAMES.embedding)
+def _stored_dtype(tensors: Mapping[str, StoredTensor], names: WeightNames) -> dict[str, object]:
+    embedding = tensors.get(names.embedding)
     if embedding is None:
         return {}
     return {"dtype": DTYPES.get(embedding.dtype, embedding.dtype)}
 
 
-def _has_own_head(tensors: Mapping[str, StoredTensor]) -> bool:
+def _has_own_head(tensors: Mapping[str, StoredTensor], names: WeightNames) -> bool:
     """Whether an output head is stored beside the embedding, with other numbers."""
-    head = tensors.get(HUGGING_FACE_NAMES.lm_head)
-    embedding = tensors.get(HUGGING_FACE_NAMES.embedding)
+    head = tensors.get(names.lm_head)
+    embedding = tensors.get(names.embedding)
     if head is None or embedding is None:
         return False
     if (head.dtype, head.shape) != (embedding.dtype, embedding.shape):

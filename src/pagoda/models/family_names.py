@@ -83,6 +83,38 @@ GPT_OSS = replace(
     ),
 )
 
+_OF_FOUR_WIDTHS = replace(
+    HUGGING_FACE_NAMES, up="mlp.dense_h_to_4h", down="mlp.dense_4h_to_h", qkv_takes_turns=True
+)
+FALCON = replace(
+    _OF_FOUR_WIDTHS,
+    embedding="transformer.word_embeddings.weight",
+    final_norm="transformer.ln_f.weight",
+    layer="transformer.h.{}.",
+    qkv="self_attention.query_key_value",
+    o="self_attention.dense",
+    parallel_norms=("ln_attn", "ln_mlp"),
+)
+GPT_NEOX = replace(
+    _OF_FOUR_WIDTHS,
+    embedding="gpt_neox.embed_in.weight",
+    final_norm="gpt_neox.final_layer_norm.weight",
+    lm_head="embed_out.weight",
+    layer="gpt_neox.layers.{}.",
+    qkv="attention.query_key_value",
+    o="attention.dense",
+    ignored=("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias"),
+)
+PHI = replace(
+    HUGGING_FACE_NAMES,
+    final_norm="model.final_layernorm.weight",
+    o="self_attn.dense",
+    up="mlp.fc1",
+    down="mlp.fc2",
+)
+STARCODER2 = replace(HUGGING_FACE_NAMES, up="mlp.c_fc", down="mlp.c_proj")
+
+GGUF_FALCON = replace(GGUF_NAMES, parallel_norms=("attn_norm_2", "attn_norm"))
 GGUF_NEIGHBOURS = replace(GGUF_NAMES, rotates_neighbours=True)
 GGUF_POST_ATTENTION = replace(GGUF_NAMES, mlp_norm="post_attention_norm")
 GGUF_GEMMA = replace(GGUF_NAMES, norm_offset=1.0)

@@ -138,6 +138,30 @@ def _stablelm(config: ModelConfig) -> Mapping[str, Any]:
     }
 
 
+def _falcon(config: ModelConfig) -> Mapping[str, Any]:
+    """Files have one KV head or some, and a norm for each half of a layer where there are two."""
+    has_two = config.boolean("has_two_norms", default=False)
+    return {
+        "new_decoder_architecture": True,
+        "num_kv_heads": config.values["num_key_value_heads"],
+        "num_ln_in_parallel_attn": 1 + has_two,
+        "ffn_hidden_size": config.values["intermediate_size"],
+        "bias": config.boolean("attention_bias", default=False),
+    }
+
+
+def _gpt_neox(config: ModelConfig) -> Mapping[str, Any]:
+    return {
+        "use_parallel_residual": config.boolean("is_parallel", default=True),
+        "rotary_pct": config.values["partial_rotary_factor"],
+        "rotary_emb_base": config.values["rope_theta"],
+    }
+
+
+def _starcoder2(config: ModelConfig) -> Mapping[str, Any]:
+    return {"use_bias": config.boolean("attention_bias", default=False)}
+
+
 def _ernie(config: ModelConfig) -> Mapping[str, Any]:
     return {"use_bias": config.boolean("attention_bias", default=False)}
 
@@ -232,6 +256,11 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         derive=_ernie_experts,
     ),
     "exaone4": GGUFArchitecture("Exaone4ForCausalLM", period=4),
+    "falcon": GGUFArchitecture(
+        "FalconForCausalLM",
+        norm_eps={"layer_norm_epsilon": "attention.layer_norm_epsilon"},
+        derive=_falcon,
+    ),
     "gemma": GGUFArchitecture("GemmaForCausalLM"),
     "gemma2": GGUFArchitecture(
         "Gemma2ForCausalLM",
@@ -257,6 +286,13 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         attention_bias=_QKV_BIASES,
         required={"expert_gating_func": _SIGMOID},
         derive=_without_predicting,
+    ),
+    "gptneox": GGUFArchitecture(
+        "GPTNeoXForCausalLM",
+        norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"},
+        keys={"is_parallel": Key("use_parallel_residual", False, is_needed=True)},
+        rotates_partly=True,
+        derive=_gpt_neox,
     ),
     "gpt-oss": GGUFArchitecture(
         "GptOssForCausalLM",
@@ -291,6 +327,11 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     ),
     "olmo2": GGUFArchitecture("Olmo2ForCausalLM", windowed="Olmo3ForCausalLM", period=4),
     "olmoe": GGUFArchitecture("OlmoeForCausalLM", keys=_EXPERT_KEYS, required=_NOT_NORMALISED),
+    "phi2": GGUFArchitecture(
+        "PhiForCausalLM",
+        norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"},
+        rotates_partly=True,
+    ),
     "phi3": GGUFArchitecture("Phi3ForCausalLM", rotates_partly=True),
     "qwen2": GGUFArchitecture("Qwen2ForCausalLM"),
     "qwen2moe": GGUFArchitecture(
@@ -318,6 +359,11 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         rotates_partly=True,
         attention_bias=_QKV_BIASES,
         derive=_stablelm,
+    ),
+    "starcoder2": GGUFArchitecture(
+        "Starcoder2ForCausalLM",
+        norm_eps={"norm_epsilon": "attention.layer_norm_epsilon"},
+        derive=_starcoder2,
     ),
 }
 """By llama.cpp's name. Source: its converters' keys and its `load_arch_hparams`."""

@@ -145,6 +145,7 @@ def _by_tensors(row: GGUFArchitecture, file: GGUFFile) -> dict[str, Any]:
         "use_qk_norm": "blk.0.attn_q_norm.weight" in file.tensors,
         "use_parallel_residual": "blk.0.ffn_norm.weight" not in file.tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
+        "has_two_norms": "blk.0.attn_norm_2.weight" in file.tensors,
     }
 
 

@@ -19,7 +19,7 @@ from tokenizers.processors import TemplateProcessing
 
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.gguf_keys import TextKeys
-from pagoda.models.gguf_splitting import DEFAULT, SPLITTINGS
+from pagoda.models.splitting import DEFAULT, SPLITTINGS
 
 logger = logging.getLogger("pagoda")
 

@@ -74,6 +74,11 @@ class WeightNames:
     """With its ending, which is not the same in all formats."""
     qkv: str = ""
     """Rows of q, then of k, then of v, where they are one tensor."""
+    qkv_takes_turns: bool = False
+    """Those are of each KV head in turn: of its queries, of its key, of its value."""
+    parallel_norms: tuple[str, str] = ("", "")
+    """Of `attention_norm` and `mlp_norm` in files that have the first of these, where layers have
+    both norms for what each takes."""
     gate_up: str = ""
     """Rows of gate, then of up, where they are one tensor."""
     q_down: str = ""

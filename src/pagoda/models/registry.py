@@ -16,12 +16,14 @@ from pagoda.models.families.deepseek import deepseek_v2, deepseek_v3
 from pagoda.models.families.ernie4_5 import ernie4_5
 from pagoda.models.families.ernie4_5_moe import ernie4_5_moe
 from pagoda.models.families.exaone4 import exaone4
+from pagoda.models.families.falcon import falcon
 from pagoda.models.families.gemma import gemma
 from pagoda.models.families.gemma2 import gemma2
 from pagoda.models.families.gemma3 import TEXT as GEMMA3_TEXT
 from pagoda.models.families.gemma3 import gemma3
 from pagoda.models.families.glm4 import glm, glm4
 from pagoda.models.families.glm4_moe import glm4_moe
+from pagoda.models.families.gpt_neox import gpt_neox
 from pagoda.models.families.gpt_oss import gpt_oss
 from pagoda.models.families.granite import granite, granite_moe
 from pagoda.models.families.llama import llama
@@ -33,6 +35,7 @@ from pagoda.models.families.olmo import olmo
 from pagoda.models.families.olmo2 import olmo2
 from pagoda.models.families.olmo3 import olmo3
 from pagoda.models.families.olmoe import olmoe
+from pagoda.models.families.phi import phi
 from pagoda.models.families.phi3 import phi3
 from pagoda.models.families.qwen2 import qwen2
 from pagoda.models.families.qwen2_moe import qwen2_moe
@@ -41,6 +44,7 @@ from pagoda.models.families.qwen3_moe import qwen3_moe
 from pagoda.models.families.seed_oss import seed_oss
 from pagoda.models.families.smollm3 import smollm3
 from pagoda.models.families.stablelm import stablelm
+from pagoda.models.families.starcoder2 import starcoder2
 from pagoda.models.names import (
     GGUF_FUSED_EXPERTS,
     GGUF_KEY_UP,
@@ -87,6 +91,7 @@ ARCHITECTURES: dict[str, Family] = {
         "ernie4_5_moe", ernie4_5_moe, names.ERNIE_MOE, names.GGUF_NEIGHBOURS
     ),
     "Exaone4ForCausalLM": Family("exaone4", exaone4, names.POST_NORMS),
+    "FalconForCausalLM": Family("falcon", falcon, names.FALCON, names.GGUF_FALCON),
     "GemmaForCausalLM": Family("gemma", gemma, gguf_names=names.GGUF_GEMMA),
     "Gemma2ForCausalLM": Family("gemma2", gemma2, names.POST_NORMS, names.GGUF_GEMMA),
     "Gemma3ForCausalLM": Family("gemma3_text", gemma3, names.POST_NORMS, names.GGUF_GEMMA),
@@ -94,6 +99,7 @@ ARCHITECTURES: dict[str, Family] = {
     "GlmForCausalLM": Family("glm", glm, names.GLM, names.GGUF_GLM),
     "Glm4ForCausalLM": Family("glm4", glm4, names.GLM4, names.GGUF_GLM),
     "Glm4MoeForCausalLM": Family("glm4_moe", glm4_moe, names.GLM4_MOE, names.GGUF_POST_ATTENTION),
+    "GPTNeoXForCausalLM": Family("gpt_neox", gpt_neox, names.GPT_NEOX),
     "GptOssForCausalLM": Family("gpt_oss", gpt_oss, names.GPT_OSS, names.GGUF_POST_ATTENTION),
     "GraniteForCausalLM": Family("granite", granite, gguf_names=names.GGUF_NEIGHBOURS),
     "GraniteMoeForCausalLM": Family(
@@ -108,6 +114,7 @@ ARCHITECTURES: dict[str, Family] = {
     "Olmo2ForCausalLM": Family("olmo2", olmo2, names.POST_NORMS),
     "Olmo3ForCausalLM": Family("olmo3", olmo3, names.POST_NORMS),
     "OlmoeForCausalLM": Family("olmoe", olmoe, names.QWEN_MOE),
+    "PhiForCausalLM": Family("phi", phi, names.PHI),
     "Phi3ForCausalLM": Family("phi3", phi3, names.PHI3, names.GGUF_PHI3),
     "Qwen2ForCausalLM": Family("qwen2", qwen2),
     "Qwen2MoeForCausalLM": Family("qwen2_moe", qwen2_moe, names.QWEN_MOE),
@@ -116,6 +123,7 @@ ARCHITECTURES: dict[str, Family] = {
     "SeedOssForCausalLM": Family("seed_oss", seed_oss, gguf_names=names.GGUF_POST_ATTENTION),
     "SmolLM3ForCausalLM": Family("smollm3", smollm3, gguf_names=names.GGUF_NEIGHBOURS),
     "StableLmForCausalLM": Family("stablelm", stablelm),
+    "Starcoder2ForCausalLM": Family("starcoder2", starcoder2, names.STARCODER2),
 }
 
 
@@ -126,10 +134,13 @@ def weight_names(architecture: str, kind: str, tensors: Collection[str]) -> Weig
     latents in two, gate and up of experts in one, or a tensor for each expert: its `tensors` tell.
     """
     family = ARCHITECTURES[architecture]
-    if kind != "gguf":
-        return family.names
-    own = family.gguf_names
+    own = family.names if kind != "gguf" else family.gguf_names
     first = own.layer.format(0)
+    attention_norm, mlp_norm = own.parallel_norms
+    if attention_norm and f"{first}{attention_norm}.weight" in tensors:
+        own = replace(own, attention_norm=attention_norm, mlp_norm=mlp_norm)
+    if kind != "gguf":
+        return own
     if f"{first}{GGUF_QKV}.weight" in tensors:
         own = replace(own, qkv=GGUF_QKV)
     if f"{first}{GGUF_KEY_UP}.weight" in tensors:
@@ -159,12 +170,22 @@ def text_part_of(config: ModelConfig) -> TextPart | None:
 
     A config without `architectures` goes by its `model_type`. None as well where it is not covered.
     """
+    family = _named_by(config)
+    return None if family is None else family.text
+
+
+def names_of(config: ModelConfig) -> WeightNames:
+    """What the embedding and the head of a config's files are called; likewise."""
+    family = _named_by(config)
+    return HUGGING_FACE_NAMES if family is None else family.names
+
+
+def _named_by(config: ModelConfig) -> Family | None:
     listed, model_type = config.values.get("architectures"), config.values.get("model_type")
     name = listed[0] if isinstance(listed, list) and listed else None
-    family = ARCHITECTURES.get(name) if isinstance(name, str) else None
     if name is None and isinstance(model_type, str):
-        family = family_of(model_type)
-    return None if family is None else family.text
+        return family_of(model_type)
+    return ARCHITECTURES.get(name) if isinstance(name, str) else None
 
 
 def language_tensors(config: ModelConfig, tensors: Mapping[str, T]) -> Mapping[str, T]:

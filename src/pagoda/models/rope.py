@@ -43,6 +43,8 @@ class RopeForm:
     """Where a config has theta beside the section: `rope_local_base_freq` in Gemma 3."""
     extended: bool = True
     """Whether an extension that a config tells without sections is for these layers too."""
+    share_field: str = "partial_rotary_factor"
+    """Where a config has the share beside the section: `rotary_pct` in GPT-NeoX."""
     partial_rotary_factor: float | None = None
     """The share of a head that rotates where the config gives none.
 
@@ -145,9 +147,9 @@ def _rotated_share(
     config: ModelConfig, parameters: ModelConfig, head_dim: int, form: RopeForm, kind: str
 ) -> float:
     """The share of a head that rotates: of the section, else of the config, else the family's."""
-    name = "partial_rotary_factor"
-    given = (source for source in (parameters, config) if source.values.get(name) is not None)
-    source = next(given, config)
+    places = ((parameters, "partial_rotary_factor"), (config, form.share_field))
+    given = (place for place in places if place[0].values.get(place[1]) is not None)
+    source, name = next(given, places[1])
     share = source.number(name, default=form.partial_rotary_factor or 1.0)
     if share > 1:
         raise source.error(name, share, "must be at most 1, all of a head")

@@ -23,6 +23,7 @@ from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles
 from pagoda.models.registry import find_family
 from pagoda.models.template_names import names_read_by
+from pagoda.models.tiktoken_file import splitting_of_ranks
 from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 from pagoda.models.user_text import UserText
 
@@ -244,10 +245,13 @@ def _read_directory(files: ModelFiles) -> _Loaded:
     import transformers
 
     path = files.path
+    splitting = splitting_of_ranks(path)
     local: Any = {"local_files_only": True, "trust_remote_code": False}
     local["config"] = _config_for_transformers(read_directory_config(path))
     try:
-        template: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
+        template: Any = None
+        if splitting is None:  # else the class is code of the model's own
+            template = transformers.AutoTokenizer.from_pretrained(path, **local)
         if getattr(template, "backend_tokenizer", None) is None:
             # a family's own class may come without the library's form: take tokenizer.json as it is
             template = transformers.PreTrainedTokenizerFast.from_pretrained(path, **local)
@@ -256,6 +260,8 @@ def _read_directory(files: ModelFiles) -> _Loaded:
         told = " ".join(str(error).split())[:_MOST_TOLD]
         limit = f"its tokenizer cannot be read: {told}"
         raise ModelError("model", str(path), limit) from error
+    if splitting is not None:
+        template.backend_tokenizer.pre_tokenizer = splitting.pre_tokenizer()
     eos = _generation_eos(path)
     if template.eos_token_id is not None:
         eos = [*eos, template.eos_token_id]

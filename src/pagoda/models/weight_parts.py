@@ -59,6 +59,7 @@ class DecoderParts:
     """Weights, then biases where there are some."""
     lm_head: Parts
     """Empty where it is the embedding."""
+    logit_bias: Parts = ()
     left_out: tuple[str, ...] = ()
     """Beginnings of tensors of layers that predict further tokens."""
 
@@ -85,6 +86,7 @@ class DecoderParts:
             ),
             final_norm=_row_norm(names.final_norm, spec.hidden_size, names, spec.norm.learned),
             lm_head=() if spec.tie_word_embeddings else (Part(names.lm_head, matrix),),
+            logit_bias=_logit_bias(spec, names),
             left_out=tuple(
                 names.layer.format(len(spec.layers) + index)
                 for index in range(spec.num_predicting_layers)
@@ -95,7 +97,7 @@ class DecoderParts:
     def all(self) -> Parts:
         """Every tensor that is needed, or rows of one."""
         of_layers = (parts for layer in self.layers for parts in layer)
-        outside = (self.embedding, self.final_norm, self.lm_head)
+        outside = (self.embedding, self.final_norm, self.lm_head, self.logit_bias)
         return tuple(part for parts in (*outside, *of_layers) for part in parts)
 
     @property
@@ -135,7 +137,7 @@ class DecoderParts:
             yield from layer
 
 
-FEED_FORWARD = ("gate_up", "gate_up_bias", "down", "down_bias")
+FEED_FORWARD = ("gate_up", "gate_up_bias", "up", "up_bias", "down", "down_bias")
 """Fields of `LayerWeights` that are empty where there are experts."""
 
 
@@ -177,9 +179,19 @@ class _LayerNames:
         if isinstance(mlp, ExpertsSpec):
             return dict.fromkeys(FEED_FORWARD, ())
         inner = mlp.intermediate_size
+        if mlp.is_gated:
+            own = {
+                "gate_up": self._gate_up("weight", inner, hidden),
+                "gate_up_bias": self._gate_up("bias", inner) if mlp.bias else (),
+            }
+        else:
+            own = {
+                "up": self._plain("weight", (inner, hidden), names.up),
+                "up_bias": self._bias(mlp.bias, inner, names.up),
+            }
         return {
-            "gate_up": self._gate_up("weight", inner, hidden),
-            "gate_up_bias": self._gate_up("bias", inner) if mlp.bias else (),
+            **dict.fromkeys(FEED_FORWARD, ()),
+            **own,
             "down": self._plain("weight", (hidden, inner), names.down),
             "down_bias": self._bias(mlp.bias, hidden, names.down),
         }
@@ -288,6 +300,8 @@ class _LayerNames:
 
     def _qkv(self, attention: AttentionSpec, kind: str, *columns: int) -> Parts:
         names, head_dim = self.names, attention.head_dim
+        if names.qkv_takes_turns:
+            return self._qkv_in_turns(attention, kind, *columns)
         rotated = None
         if names.rotates_neighbours:
             pairs = head_dim // 2 if attention.rope is None else len(attention.rope.inv_freq)
@@ -296,6 +310,21 @@ class _LayerNames:
         heights, orders = (query, kept, kept), (rotated, rotated, None)
         own = (names.q, names.k, names.v)
         return self._rows(kind, columns, names.qkv, own, heights, orders)
+
+    def _qkv_in_turns(self, attention: AttentionSpec, kind: str, *columns: int) -> Parts:
+        """Of each KV head the rows of its queries, of its key and of its value."""
+        heads, size = attention.num_kv_heads, attention.head_dim
+        queries = attention.num_heads // heads * size
+        stored, name = queries + 2 * size, f"{self.prefix}{self.names.qkv}.{kind}"
+        return tuple(
+            Part(
+                name,
+                (heads * count, *columns),
+                whole=(heads * stored, *columns),
+                taken=HeadRows(stored, first, count),
+            )
+            for first, count in ((0, queries), (queries, size), (queries + size, size))
+        )
 
     def _gate_up(self, kind: str, inner: int, *columns: int) -> Parts:
         names = self.names
@@ -339,3 +368,8 @@ def _norm_widths(attention: AttentionSpec) -> tuple[int, int]:
     if attention.qk_norm is QKNorm.HEAD:
         return attention.head_dim, attention.head_dim
     return attention.num_heads * attention.head_dim, attention.num_kv_heads * attention.head_dim
+
+
+def _logit_bias(spec: DecoderSpec, names: WeightNames) -> Parts:
+    name = names.lm_head.removesuffix("weight")
+    return (Part(f"{name}bias", (spec.vocab_size,)),) if spec.logit_bias else ()

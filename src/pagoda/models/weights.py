@@ -65,11 +65,15 @@ class LayerWeights(Generic[M]):
     mlp_norm: torch.Tensor | None
     """[h]"""
     gate_up: M | None
-    """[2 I, h]: the rows of gate, then those of up; None where there are experts"""
+    """[2 I, h]: the rows of gate, then those of up; None where there are experts, or no gate"""
     gate_up_bias: torch.Tensor | None
     """[2 I]"""
+    up: M | None
+    """[I, h], where there is no gate"""
+    up_bias: torch.Tensor | None
+    """[I]; likewise"""
     down: M | None
-    """[h, I]; likewise"""
+    """[h, I]; None where there are experts"""
     down_bias: torch.Tensor | None
     """[h]"""
     mlp_output_norm: torch.Tensor | None
@@ -108,6 +112,8 @@ class DecoderWeights(Generic[M]):
     """[h] or [2 h]"""
     lm_head: M
     """[vocab, h]; the very matrix of `embedding` where the two are tied."""
+    logit_bias: torch.Tensor | None = None
+    """[vocab]"""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -122,6 +128,7 @@ class DecoderWeights(Generic[M]):
 
     def _tensors(self) -> list[Any]:
         found: list[Any] = [self.embedding, self.final_norm, self.lm_head]
+        found += () if self.logit_bias is None else (self.logit_bias,)
         return [*found, *(each for layer in self.layers for each in layer.tensors())]
 
 
@@ -194,6 +201,7 @@ def load_decoder(
         layers=tuple(assembler.layer(layer) for layer in parts.layers),
         final_norm=assembler.merge(parts.final_norm),
         lm_head=assembler.matrix(parts.lm_head) if parts.lm_head else tokens,
+        logit_bias=assembler.merge_if_any(parts.logit_bias),
     )
 
 
@@ -320,6 +328,8 @@ class _Assembler:
             mlp_norm=self.merge_if_any(parts["mlp_norm"]),
             gate_up=self.matrix_if_any(parts["gate_up"]),
             gate_up_bias=self.merge_if_any(parts["gate_up_bias"]),
+            up=self.matrix_if_any(parts["up"]),
+            up_bias=self.merge_if_any(parts["up_bias"]),
             down=self.matrix_if_any(parts["down"]),
             down_bias=self.merge_if_any(parts["down_bias"]),
             mlp_output_norm=self.merge_if_any(parts["mlp_output_norm"]),

@@ -92,13 +92,13 @@ class Architecture:
 
     @property
     def has_latents(self) -> bool:
-        return any(layer.kind == LatentLayerSpec.kind for layer in self.cached_layers)
+        return any(layer.latents is not None for layer in self.cached_layers)
 
     @property
     def has_sparse_latents(self) -> bool:
         """Latents beside which an indexer keeps keys of its own."""
-        layers = self.cached_layers
-        return any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
+        kept = [layer.latents for layer in self.cached_layers]
+        return any(latents is not None and latents.index_size for latents in kept)
 
 
 def read_architecture(config: ModelConfig) -> Architecture:

@@ -27,7 +27,7 @@ from pagoda.planning.patterns import indices
 from pagoda.sizing.experts_read import share_read
 
 _NO_GATE = (
-    "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi", "starcoder2",
+    "gpt2", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi",
     "nemotron", "nemotron_h", "nemotronh", "whisper",
 )  # fmt: skip
 _SHARED_WIDTHS = (
@@ -122,7 +122,8 @@ def count_parameters(
 
 @lru_cache(maxsize=1)
 def parameters_of(decoder: DecoderSpec) -> Parameters:
-    """The parts of a decoder that Pagoda runs, to the last number; the last norm is `other`."""
+    """The parts of a decoder that Pagoda runs, to the last number; `other` are the last norm and a
+    bias of logits."""
     kinds = tuple(dict.fromkeys(decoder.layers))
     names = weight_names(decoder.architecture, "directory", ())
     parts = DecoderParts.of(replace(decoder, layers=kinds), names, one_expert=True)
@@ -131,7 +132,7 @@ def parameters_of(decoder: DecoderSpec) -> Parameters:
         _numbers_in(parts.embedding),
         _numbers_in(parts.lm_head),
         tuple(of_kind[layer] for layer in decoder.layers),
-        _numbers_in(parts.final_norm),
+        _numbers_in(parts.final_norm) + _numbers_in(parts.logit_bias),
     )
 
 

@@ -216,7 +216,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         **dict.fromkeys(
             (
-                "opt", "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "mpt", "falcon",
+                "opt", "gpt2", "gptj", "gpt_bigcode", "bloom", "mpt", "falcon",
                 "phi", "olmo", "granitemoeshared",
                 "cohere", "stablelm", "internlm", "internlm2", "internlm3",
                 "baichuan", "chatglm", "glm4_moe", "glm4v_text", "glm4v_moe_text",
@@ -232,7 +232,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             _PLAIN,
         ),
         **dict.fromkeys(
-            ("unnamed_windows", "starcoder2", "ministral", "ministral3",
+            ("unnamed_windows", "ministral", "ministral3",
              "phi3small", "phi4mm", "afmoe", "step3p5", "rnj1", "arctic"),
             _WINDOWED,
         ),

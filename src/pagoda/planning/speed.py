@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layer import CachedLayer
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.capability import product_rate
@@ -127,16 +126,15 @@ def attended(
 ) -> Iterator[tuple[int, int]]:
     """For each layer operations of scores and weighted values a token seen, and tokens seen."""
     for layer in layers:
-        kept = layer.vectors
+        kept, latents = layer.vectors, layer.latents
+        if kept is None and latents is None:
+            continue
+        seen = min(context, layer.read_bytes(context) // layer.block_bytes(1))
         if kept is not None:
-            seen = min(context, layer.read_bytes(context) // layer.block_bytes(1))
-            yield (
-                2 * model.num_heads * (kept.head_size + (kept.head_size_v or kept.head_size)),
-                seen,
-            )
-        elif isinstance(layer, LatentLayerSpec):
-            seen = min(context, layer.index_top or context)
-            yield 2 * model.num_heads * model.latent_pair_size, seen
+            size = kept.head_size + (kept.head_size_v or kept.head_size)
+        elif latents is not None:
+            size, seen = model.latent_pair_size, min(seen, latents.index_top or seen)
+        yield 2 * model.num_heads * size, seen
 
 
 def _pairs(seen: int, context: int) -> int:

@@ -12,7 +12,6 @@ from pagoda.cache.layers import (
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,
     keeping,
-    require_choice,
 )
 from pagoda.cache.own_format import is_own
 from pagoda.cache.retention import most_positions, require_retention
@@ -40,7 +39,12 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
 from pagoda.sizing.cache_formats import AUTO, CacheFormats, require_heads
-from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DevicePolicy, under_way_tokens
+from pagoda.sizing.device_policy import (
+    DEFAULT_BLOCK_SIZE,
+    DevicePolicy,
+    require_kept_latents,
+    under_way_tokens,
+)
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
@@ -331,8 +335,9 @@ def _pagoda_pool(
         block_size,
         requests_choose=request.request_kv_retention,
     )
-    if request.request_kv_retention:
-        require_choice(layers)
+    require_kept_latents(
+        policy, layers, request.retention, requests_choose=request.request_kv_retention
+    )
     spec = CacheSpec(layers, block_size, under_way)
     return GroupedPool(
         groups=spec.groups,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
 from pagoda.cache.spec import WindowedLayer
-from pagoda.models.decoder import DecoderLayer, DecoderSpec, ExpertsSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec, MLPSpec
 from pagoda.roofline.workloads import Work, WorkItem
 
 WeightBytes = Callable[[int], int]
@@ -155,8 +155,9 @@ def _step_cost(
 def _matrix_values(layer: DecoderLayer, hidden_size: int) -> int:
     """Numbers in the matrices of a layer that a row meets."""
     mlp = layer.mlp
-    width = 3 * mlp.intermediate_size
-    if isinstance(mlp, ExpertsSpec):
+    if isinstance(mlp, MLPSpec):
+        width = mlp.num_matrices * mlp.intermediate_size
+    else:
         shared = 0 if mlp.shared is None else mlp.shared.intermediate_size
         width = mlp.num_experts + 3 * (mlp.num_used * mlp.intermediate_size + shared)
     return layer.attention.num_weights(hidden_size) + hidden_size * width

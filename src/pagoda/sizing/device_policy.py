@@ -8,12 +8,14 @@ The engine and the planner ask the same policies, so that a plan tells what the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from pagoda.cache.formats import CODED_FORMATS, INT8_LATENTS, UNCALIBRATED_FORMATS
+from pagoda.cache.layer import CachedLayer
+from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import share_of_free
@@ -52,6 +54,11 @@ class DevicePolicy(Protocol):
         (`scheduling.precedence`)."""
         ...
 
+    @property
+    def lets_latents_go(self) -> bool:
+        """Of latents a window may stay."""
+        ...
+
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
         """What the cache can be stored in there, beside weights and activations of a dtype."""
         ...
@@ -86,6 +93,7 @@ class CPUPolicy:
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
     streams_step_aside: ClassVar[bool] = True
+    lets_latents_go: ClassVar[bool] = True
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
     @property
@@ -144,6 +152,8 @@ class GPUPolicy:
     kind: ClassVar[str] = "GPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
     streams_step_aside: ClassVar[bool] = False
+    lets_latents_go: ClassVar[bool] = False
+    """Kernels that meet latents have no windows."""
 
     name: str
     memory_bytes: int
@@ -213,6 +223,24 @@ def under_way_tokens(
     """
     own = policy.under_way_tokens(max_num_batched_tokens, block_size)
     return own + block_size if requests_choose else own
+
+
+def require_kept_latents(
+    policy: DevicePolicy,
+    layers: Iterable[CachedLayer],
+    retention: AttentionWindow,
+    *,
+    requests_choose: bool,
+) -> None:
+    """Raises `InvalidOptionError` where not all latents of `layers` would stay and the device's
+    kernels take no fewer."""
+    if policy.lets_latents_go or all(layer.latents is None for layer in layers):
+        return
+    limit = f"on a {policy.kind} a model of latent attention keeps every token"
+    if not retention.is_full:
+        raise InvalidOptionError("kv_retention", str(retention), f"full: {limit}")
+    if requests_choose:
+        raise InvalidOptionError("request_kv_retention", True, f"false: {limit}")
 
 
 def _require_one_of(asked: str, dtypes: tuple[str, ...], kind: str) -> None:

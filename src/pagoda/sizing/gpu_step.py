@@ -85,20 +85,22 @@ class LayerShape(NamedTuple):
     intermediate_size: int
     """Of what every row goes through; 0: there are experts, and none that is shared"""
     experts: ExpertsShape | None = None
+    is_gated: bool = True
+    """Of that: whether products make a gate beside it"""
 
     @property
     def halves(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """Shapes, of each token, of what is alive together: in attention, and in the plain
         feed-forward part."""
         inner = self.intermediate_size
-        return self.attention.arrays, ((2 * inner,), (inner,))
+        return self.attention.arrays, (((1 + self.is_gated) * inner,), (inner,))
 
 
 def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
     """What of a layer decides how large its activations are; raises as `attention_shape` does."""
     attention, mlp = attention_shape(layer.attention, sees_sinks=sees_sinks), layer.mlp
     if not isinstance(mlp, ExpertsSpec):
-        return LayerShape(attention, mlp.intermediate_size)
+        return LayerShape(attention, mlp.intermediate_size, is_gated=mlp.is_gated)
     inner = 0 if mlp.shared is None else mlp.shared.intermediate_size
     num_logits = mlp.num_experts + mlp.shared_gate
     experts = ExpertsShape(mlp.num_experts, mlp.num_used, mlp.intermediate_size, num_logits)

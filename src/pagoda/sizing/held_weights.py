@@ -56,6 +56,11 @@ class Decoder(Protocol):
         """Empty where it is the embedding."""
         ...
 
+    @property
+    def logit_bias(self) -> Sequence[Tensor]:
+        """Empty where there is none."""
+        ...
+
     def of_layers(self) -> Iterable[Sequence[Tensor]]:
         """Those of each weight of a layer."""
         ...
@@ -159,7 +164,8 @@ def hold(
     """
     holder = _Holder(types, dtype, keeps_stored, quantised)
     head = decoder.lm_head or decoder.embedding
-    parts = (head, decoder.final_norm, *decoder.of_layers())
+    ends = [each for each in (head, decoder.final_norm, decoder.logit_bias) if each]
+    parts = (*ends, *decoder.of_layers())
     read = [holder.weight(tensors) for tensors in parts]
     multiplied = _sorted(each.kept | each.quantised for each in holder.kinds)
     looked_up = holder.weight(decoder.embedding).size_bytes if decoder.lm_head else 0

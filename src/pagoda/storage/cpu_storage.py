@@ -220,10 +220,11 @@ def _view_layer(
 ) -> CPULayer:
     plain, latent = TORCH_DTYPES.get(layer.dtype), None
     blocks = content if plain is None else content.view(plain)
-    if isinstance(layer, LatentLayerSpec):
-        num_kv_heads, head_size, value_size = 1, layer.rank + layer.rope_size, layer.rank
-        latent = _latent_code(layer)
-        layout = _latent_layout(layer, latent, block_size)
+    kept = layer.latents
+    if kept is not None:
+        num_kv_heads, head_size, value_size = 1, kept.rank + kept.rope_size, kept.rank
+        latent = _latent_code(kept)
+        layout = _latent_layout(kept, latent, block_size)
     else:
         assert layer.vectors is not None
         num_kv_heads, head_size = layer.vectors.num_kv_heads, layer.vectors.head_size

@@ -111,8 +111,8 @@ def _require_held(layer: WindowedLayer) -> None:
 
 
 def _view_layer(layer: WindowedLayer, block_size: int, content: torch.Tensor) -> GPULayer:
-    if isinstance(layer, LatentLayerSpec):
-        return _view_latents(layer, block_size, content)
+    if layer.latents is not None:
+        return _view_latents(layer.latents, block_size, content)
     assert layer.vectors is not None
     return _view_vectors(layer.vectors, block_size, content)
 

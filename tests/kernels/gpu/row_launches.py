@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from launch import Launch, integers, numbers
 
-from pagoda.kernels.gpu.activation import ACTIVATIONS, apply_gate
+from pagoda.kernels.gpu.activation import ACTIVATIONS, apply_activation, apply_gate
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.embed import embed
 from pagoda.kernels.gpu.head_norms import NO_NORMS, HeadNorms
@@ -45,6 +45,9 @@ def row_launches() -> Iterator[Launch]:
         for activation in ACTIVATIONS:
             gate = partial(apply_gate, out, numbers(64, 2 * width), activation)
             yield Launch(f"apply_gate {activation} {width}", gate)
+        for activation in ACTIVATIONS[:-1]:
+            alone = partial(apply_activation, out, stream, activation)
+            yield Launch(f"apply_activation {activation} {width}", alone)
         yield Launch(f"adjust_logits {width}", partial(adjust_logits, stream, 0.0625, 30.0))
         drawn = numbers(64, dtype=torch.int64)
         ids, takes_drawn, places = integers(64), integers(64), integers(64)

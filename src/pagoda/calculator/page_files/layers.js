@@ -24,7 +24,8 @@ export function keptOf(spec, how) {
 
 /** The layer where no more than `retention` stays of a sequence. */
 function keeping(spec, retention) {
-  const seen = { [FULL]: KEEPS_ALL, [SLIDING]: { window: spec.length, sinks: spec.sinks } }[spec.kind];
+  const whole = { [FULL]: KEEPS_ALL, [LATENT]: KEEPS_ALL };
+  const seen = { ...whole, [SLIDING]: { window: spec.length, sinks: spec.sinks } }[spec.kind];
   const kept = seen && narrowed(seen, retention);
   if (!kept || (kept.window === seen.window && kept.sinks === seen.sinks)) return spec;
   return { kind: SLIDING, attention: spec.attention ?? spec, length: kept.window, sinks: kept.sinks };
@@ -54,7 +55,7 @@ const KINDS = {
     };
   },
   [SLIDING]: (spec, how) => {
-    const kept = vectors(spec.attention, how);
+    const kept = KINDS[spec.attention.kind ?? FULL](spec.attention, how);
     return {
       ...kept,
       kind: spec.kind,
@@ -63,7 +64,7 @@ const KINDS = {
       shares: `sliding ${spec.length} ${spec.sinks}`,
       numBlocks: (tokens, size, underWay) =>
         ceilDiv(Math.min(spec.length - 1 + underWay, tokens), size) + 1 + ceilDiv(spec.sinks, size),
-      readBytes: (tokens) => kept.blockBytes(Math.min(tokens, spec.length + spec.sinks)),
+      readBytes: (tokens) => kept.readBytes(Math.min(tokens, spec.length + spec.sinks)),
     };
   },
   "chunked attention": (spec, how) => {

@@ -1,6 +1,5 @@
 // How fast the machine could be at best: bytes over bandwidth, operations over their rate.
 
-import { LATENT } from "./layers.js";
 import { expertsRead } from "./memory.js";
 
 /** The least times for so many users of the subject's context. */
@@ -36,10 +35,10 @@ export function speedFloor(subject, users) {
 /** For each layer operations of scores and weighted values a token seen, and tokens seen. */
 function attended(layers, { heads, latent_pair: latentPair }, context) {
   return layers.flatMap((layer) => {
-    if (layer.kind === LATENT) return [[2 * heads * latentPair, Math.min(context, layer.most)]];
-    if (!layer.widths) return [];
+    const { widths, most } = layer;
+    if (!widths && !most) return [];
     const seen = Math.min(context, Math.floor(layer.readBytes(context) / layer.blockBytes(1)));
-    return [[2 * heads * layer.widths, seen]];
+    return [widths ? [2 * heads * widths, seen] : [2 * heads * latentPair, Math.min(seen, most)]];
   });
 }
 

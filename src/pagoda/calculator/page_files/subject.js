@@ -61,7 +61,7 @@ export function readSubject(tables, request) {
   }
   const { weights, quantization } = weightsOf(request, model, rules, kind);
   requireKept(tables, retention, madeFor);
-  if (rules.pagoda && has(model, LATENT)) requireWhole(request, retention);
+  if (rules.pagoda && kind === "GPU" && has(model, LATENT)) requireWhole(request, retention);
   const requestsChoose = Boolean(request.request_kv_retention);
   const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, retention, requestsChoose, madeFor, longest, length, context };
   const how = howKept(asked);
@@ -90,9 +90,9 @@ function requireKept({ pagoda: { block_size: size } }, retention, madeFor) {
   }
 }
 
-/** Latents are all kept. */
+/** Kernels that meet latents on a GPU have no windows. */
 function requireWhole(request, retention) {
-  const reason = "a model of latent attention keeps every token";
+  const reason = "on a GPU a model of latent attention keeps every token";
   if (!keepsAll(retention)) throw new Refusal("kv_retention", reason);
   if (request.request_kv_retention) throw new Refusal("request_kv_retention", reason);
 }

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagoda.cache.layers import require_choice
 from pagoda.cache.retention import require_retention
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec
 from pagoda.sizing.cache_formats import require_heads
-from pagoda.sizing.device_policy import DevicePolicy, under_way_tokens
+from pagoda.sizing.device_policy import DevicePolicy, require_kept_latents, under_way_tokens
 
 
 def cache_spec_of(
@@ -40,8 +39,9 @@ def cache_spec_of(
     kept = spec.cache_spec(
         options.block_size, formats, retention=options.retention, under_way_tokens=under_way
     )
-    if options.request_kv_retention:
-        require_choice(kept.layers)
+    require_kept_latents(
+        policy, kept.layers, options.retention, requests_choose=options.request_kv_retention
+    )
     return kept
 
 

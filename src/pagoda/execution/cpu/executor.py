@@ -71,7 +71,9 @@ class CPUExecutor:
         self._segments = segments(spec, weights, storage, tables)
         self._dtype = np.dtype(np.uint16 if weights.dtype == torch.bfloat16 else np.float32)
         self._final_norm = (weights.final_norm.float() + spec.norm.weight_offset).numpy()
-        self._no_bias = np.zeros(spec.vocab_size, np.float32)
+        self._logit_bias = np.zeros(spec.vocab_size, np.float32)
+        if weights.logit_bias is not None:
+            self._logit_bias[:] = weights.logit_bias.float().numpy()
         self._eps = _one(spec.norm.eps)
         self._embedding_scale = _one(spec.embedding_scale)
         adjusts = spec.logit_cap is not None or spec.logit_scale != 1.0
@@ -218,7 +220,7 @@ class CPUExecutor:
             delta=address("delta", widths.hidden, _FLOAT) if self._adds_later else 0,
             hidden=address("hidden", widths.hidden, self._dtype),
             qkv=address("qkv", widths.qkv, _FLOAT),
-            sink_queries=address("sinks", widths.attended, _FLOAT) if tilings.has_sinks else 0,
+            sink_queries=address("sinks", segment.query_width, _FLOAT) if tilings.has_sinks else 0,
             attended=address("attended", widths.attended, self._dtype),
             gated=address("gated", widths.inner, self._dtype),
             records=self._records(count, segment.widest),
@@ -249,7 +251,7 @@ class CPUExecutor:
             token_ids=batch.token_ids.ctypes.data,
             embedding=self._weights.embedding.address,
             lm_head=self._weights.lm_head.address,
-            no_bias=self._no_bias.ctypes.data,
+            bias=self._logit_bias.ctypes.data,
             norm=self._final_norm.ctypes.data,
             embedding_scale=self._embedding_scale.ctypes.data,
             logit_scale=_address(self._logit_scale),

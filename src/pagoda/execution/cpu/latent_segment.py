@@ -11,11 +11,17 @@ import torch
 
 from pagoda.execution.cpu.addresses import Addresses, address_of, height_of
 from pagoda.execution.cpu.layer_codes import page_form
-from pagoda.execution.cpu.layer_table import PlacedLayer, Ropes, layer_fields, widths_of
+from pagoda.execution.cpu.layer_table import (
+    PlacedLayer,
+    Ropes,
+    layer_fields,
+    layer_routines,
+    widths_of,
+)
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines
-from pagoda.kernels.cpu.decoder import Routines, Step, Widths, routines
+from pagoda.kernels.cpu.decoder import Routines, Step, Widths
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.latent_decoder import (
     LATENT_PHASES,
@@ -62,6 +68,11 @@ class LatentSegment:
         """Numbers of the longest rows that a product takes."""
         widths = self.widths
         return max(widths.hidden, widths.attended, widths.inner, self.latent_shape.q_rank)
+
+    @property
+    def query_width(self) -> int:
+        """Numbers of a row of queries, as they meet the cache."""
+        return self.latent_shape.num_heads * self.shape.head_dim
 
     def run(self, first: int, count: int, following: int, step: Step, workspace: Workspace) -> None:
         """Run `count` layers from number `first` on; following: the weight that is read next."""
@@ -126,9 +137,7 @@ def latent_segment(
         latent_shape=shape,
         widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(
-            is_paired, norm.is_centred, layers[0].spec.mlp.activation.value, norm.is_shifted
-        ),
+        routines=layer_routines(layers[0].spec.mlp, norm, is_paired=is_paired),
         latent_routines=latent_routines(is_paired, form),
         panels=product_routines(is_paired),
         heads=head_routines(form),

@@ -9,9 +9,10 @@ import torch
 
 from pagoda.execution.cpu.addresses import LOG2_E, Addresses, address_of, height_of
 from pagoda.execution.cpu.expert_table import expert_fields
+from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.panel_weights import PanelLayer
 from pagoda.execution.rope import RotaryTables
-from pagoda.kernels.cpu.decoder import LayerFields, Widths
+from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.sums import gate_routine
 from pagoda.models.decoder import DecoderLayer, ExpertsSpec, MLPSpec, NormSpec, RopeSpec
 from pagoda.storage.cpu_storage import CPULayer
@@ -47,6 +48,13 @@ def widths_of(placed: PlacedLayer, dtype: torch.dtype, cache_size: int) -> Width
     )
 
 
+def layer_routines(mlp: MLPSpec | ExpertsSpec, norm: NormSpec, *, is_paired: bool) -> Routines:
+    """What layers of such a feed-forward part call; is_paired: weights are bfloat16."""
+    is_gated = not isinstance(mlp, MLPSpec) or mlp.is_gated
+    activation = mlp.activation.value
+    return routines(is_paired, norm.is_centred, activation, norm.is_shifted, is_gated)
+
+
 def _inner_width(layer: DecoderLayer) -> int:
     """The widest row within the feed-forward part that all rows have."""
     mlp = layer.mlp
@@ -66,14 +74,15 @@ def layer_fields(
     """One layer's row of the table, with those fields that depend on its attention."""
     weights, spec = placed.weights, placed.spec
     rope, offset = ropes[spec.attention.rope], norm.weight_offset
-    gate_bias, up_bias = (None, None)
+    first, second = _first_weights(weights)
+    first_bias, second_bias = weights.up_bias, None
     if weights.gate_up_bias is not None:
-        gate_bias, up_bias = weights.gate_up_bias.chunk(2)
+        first_bias, second_bias = weights.gate_up_bias.chunk(2)
     return LayerFields(
         qkv=weights.qkv.address,
         o=weights.o.address,
-        gate=address_of(weights.gate if weights.experts is None else weights.experts.router),
-        up=address_of(weights.up),
+        gate=address_of(first),
+        up=address_of(second),
         down=address_of(weights.down),
         attention_norm=kept.norm(weights.attention_norm, offset),
         qkv_bias=kept.bias(weights.qkv_bias, height_of(weights.qkv)),
@@ -81,8 +90,8 @@ def layer_fields(
         attention_output_norm=kept.norm(weights.attention_output_norm, offset),
         mlp_norm=kept.norm(weights.mlp_norm, offset),
         is_parallel=int(spec.norms.is_parallel),
-        gate_bias=kept.bias(gate_bias, height_of(weights.gate)),
-        up_bias=kept.bias(up_bias, height_of(weights.up)),
+        gate_bias=kept.bias(first_bias, height_of(first)),
+        up_bias=kept.bias(second_bias, height_of(second)),
         down_bias=kept.bias(weights.down_bias, height_of(weights.down)),
         mlp_output_norm=kept.norm(weights.mlp_output_norm, offset),
         residual_scale=kept.one(spec.residual_scale) if adds_later(spec) else 0,
@@ -95,6 +104,13 @@ def layer_fields(
         experts=_experts(placed, dtype, kept),
         **of_attention,
     )
+
+
+def _first_weights(weights: PanelLayer) -> tuple[PanelMatrix | None, PanelMatrix | None]:
+    """What the feed-forward part reads first, and what beside it: a router, gate and up, or up."""
+    if weights.experts is not None:
+        return weights.experts.router, None
+    return (weights.up, None) if weights.gate is None else (weights.gate, weights.up)
 
 
 def _experts(placed: PlacedLayer, dtype: torch.dtype, kept: Addresses) -> int:

@@ -62,6 +62,8 @@ def _inner_widths(mlp: MLPSpec | ExpertsSpec) -> dict[str, int]:
 class PanelLayer:
     """One layer: `LayerWeights` with its matrices in panels, gate and up each for themselves.
 
+    gate is None where there is no such thing.
+
     key_up is turned, [rank, nope] of each head, and as value_up padded to whole panels of each.
     """
 
@@ -78,6 +80,7 @@ class PanelLayer:
     attention_output_norm: torch.Tensor | None
     mlp_norm: torch.Tensor | None
     gate_up_bias: torch.Tensor | None
+    up_bias: torch.Tensor | None
     down_bias: torch.Tensor | None
     mlp_output_norm: torch.Tensor | None
     sink_logits: torch.Tensor | None
@@ -105,6 +108,8 @@ class PanelWeights:
     final_norm: torch.Tensor
     lm_head: PanelMatrix
     """The very matrix of `embedding` where the two are tied."""
+    logit_bias: torch.Tensor | None = None
+    """[vocab]"""
 
     @classmethod
     def take_over(
@@ -131,6 +136,7 @@ class PanelWeights:
             layers=tuple(packer.layer(layer) for layer in weights.layers),
             final_norm=weights.final_norm,
             lm_head=embedding if is_tied else packer.matrix(weights.lm_head),
+            logit_bias=weights.logit_bias,
         )
 
     @property
@@ -143,7 +149,8 @@ class PanelWeights:
         """Bytes of all weights; a tied one counts once."""
         tied = 0 if self.lm_head is self.embedding else self.lm_head.nbytes
         layers = sum(weight.nbytes for layer in self.layers for weight in layer.all())
-        return self.embedding.nbytes + tied + self.final_norm.nbytes + layers
+        ends = self.embedding.nbytes + tied + self.final_norm.nbytes
+        return ends + (0 if self.logit_bias is None else self.logit_bias.nbytes) + layers
 
 
 class _Packer:
@@ -165,7 +172,7 @@ class _Packer:
         )
 
     def layer(self, layer: LayerWeights[Matrix]) -> PanelLayer:
-        gate, up = _halves(layer.gate_up)
+        gate, up = (None, layer.up) if layer.gate_up is None else _halves(layer.gate_up)
         return PanelLayer(
             qkv=self.matrix(layer.qkv),
             o=self.matrix(layer.o),
@@ -180,6 +187,7 @@ class _Packer:
             attention_output_norm=layer.attention_output_norm,
             mlp_norm=layer.mlp_norm,
             gate_up_bias=layer.gate_up_bias,
+            up_bias=layer.up_bias,
             down_bias=layer.down_bias,
             mlp_output_norm=layer.mlp_output_norm,
             sink_logits=layer.sink_logits,
@@ -226,10 +234,8 @@ def _of_heads(matrices: torch.Tensor) -> PanelMatrix:
     return PanelMatrix.plain(matrices.view(-1, columns))
 
 
-def _halves(gate_up: Matrix | None) -> tuple[Matrix | None, ...]:
-    """Gate and up, where there are any."""
-    if gate_up is None:
-        return None, None
+def _halves(gate_up: Matrix) -> tuple[Matrix, ...]:
+    """Gate and up."""
     if isinstance(gate_up, torch.Tensor):
         return gate_up.chunk(2)
     return tuple(
@@ -243,7 +249,8 @@ def _memory_for(weights: DecoderWeights[Matrix]) -> HostMemory:
     if weights.lm_head is not weights.embedding:
         matrices.append(weights.lm_head)
     for layer in weights.layers:
-        own = (layer.qkv, layer.o, *_halves(layer.gate_up), layer.down)
+        halves = () if layer.gate_up is None else _halves(layer.gate_up)
+        own = (layer.qkv, layer.o, *halves, layer.up, layer.down)
         of_latents = (layer.q_down, layer.kv_down)
         matrices += [matrix for matrix in (*own, *of_latents) if matrix is not None]
         matrices += () if layer.experts is None else layer.experts.tensors()

@@ -13,7 +13,13 @@ import torch
 from pagoda.execution.cpu.addresses import Addresses
 from pagoda.execution.cpu.latent_segment import LatentSegment, latent_segment, latent_shape
 from pagoda.execution.cpu.layer_codes import code_fields, coded_form, fits, page_form
-from pagoda.execution.cpu.layer_table import PlacedLayer, Ropes, layer_fields, widths_of
+from pagoda.execution.cpu.layer_table import (
+    PlacedLayer,
+    Ropes,
+    layer_fields,
+    layer_routines,
+    widths_of,
+)
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
@@ -24,7 +30,6 @@ from pagoda.kernels.cpu.decoder import (
     Routines,
     Step,
     Widths,
-    routines,
     run_layers,
 )
 from pagoda.kernels.cpu.heads import HeadShape
@@ -68,6 +73,11 @@ class Segment:
     def widest(self) -> int:
         """Numbers of the longest rows that a product takes."""
         return max(self.widths.hidden, self.widths.attended, self.widths.inner)
+
+    @property
+    def query_width(self) -> int:
+        """Numbers of a row of queries, as they meet the cache."""
+        return self.widths.attended
 
     def run(self, first: int, count: int, following: int, step: Step, workspace: Workspace) -> None:
         """Run `count` layers from number `first` on; following: the weight that is read next."""
@@ -131,9 +141,7 @@ def _segment(
         shape=shape,
         widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(
-            is_paired, norm.is_centred, layers[0].spec.mlp.activation.value, norm.is_shifted
-        ),
+        routines=layer_routines(layers[0].spec.mlp, norm, is_paired=is_paired),
         panels=product_routines(is_paired),
         write=write_routines(form, *fits(storage.codec)),
         heads=head_routines(form),

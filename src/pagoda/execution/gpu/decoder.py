@@ -21,7 +21,7 @@ from pagoda.execution.gpu.layer_codes import layer_codes
 from pagoda.execution.gpu.product import product, product_in_float32
 from pagoda.execution.gpu.workspace import LayerMemory, Workspace
 from pagoda.execution.rope import RotaryTables
-from pagoda.kernels.gpu.activation import apply_gate
+from pagoda.kernels.gpu.activation import apply_activation, apply_gate
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.gpu.embed import embed
 from pagoda.kernels.gpu.head_norms import HeadNorms
@@ -60,10 +60,15 @@ class _Layer(NamedTuple):
         if self.experts is not None:
             self.experts.run(delta, hidden, memory)
             return
-        assert weights.gate_up is not None
         assert weights.down is not None
-        product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
-        apply_gate(memory.gated, memory.gate_up, self.spec.mlp.activation.value)
+        activation = self.spec.mlp.activation.value
+        if weights.gate_up is not None:
+            product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
+            apply_gate(memory.gated, memory.gate_up, activation)
+        else:
+            assert weights.up is not None
+            product(memory.gate_up, hidden, weights.up, weights.up_bias)
+            apply_activation(memory.gated, memory.gate_up, activation)
         product(delta, memory.gated, weights.down, weights.down_bias)
 
 
@@ -139,6 +144,8 @@ class Decoder:
             memory, weights, spec = memories[layer.shape], layer.weights, layer.spec
             attended = layer.attention.run(inputs, hidden, memory)
             product(delta, attended.flatten(1), weights.o, weights.o_bias)
+            if spec.norms.is_parallel and weights.mlp_norm is not None:
+                norm_rows(hidden, stream, weights.mlp_norm, self._norm)
             add_and_norm(
                 None if spec.norms.is_parallel else hidden, stream, delta, weights.mlp_norm,
                 self._norm, weights.attention_output_norm, spec.residual_scale,
@@ -158,6 +165,8 @@ class Decoder:
             last = workspace.last(len(logits))
             hidden = torch.index_select(hidden, 0, inputs.logit_rows, out=last)
         product_in_float32(logits, hidden, self._weights.lm_head)
+        if self._weights.logit_bias is not None:
+            logits.add_(self._weights.logit_bias)
         adjust_logits(logits, self._spec.logit_scale, self._spec.logit_cap)
 
 

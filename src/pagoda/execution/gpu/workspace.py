@@ -52,7 +52,8 @@ class LayerMemory(NamedTuple):
     attention: tuple[torch.Tensor, ...]
     """[T, …] each, as `AttentionShape.arrays` has them"""
     gate_up: torch.Tensor
-    """[T, 2 I], of what every row goes through; in the same memory as those before"""
+    """[T, 2 I], or [T, I] without a gate, of what every row goes through; in the same memory as
+    those before"""
     gated: torch.Tensor
     """[T, I]; likewise"""
     experts: ExpertsMemory | None

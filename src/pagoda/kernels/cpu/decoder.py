@@ -3,11 +3,12 @@
 Every thread runs the same function and takes its share of each phase (see `team`); Python is called
 once a run. One layer is some phases, each a barrier:
 
-    norm | qkv | rotary and write | attention | merge | round | o | add
+    norm | qkv | rotary and write | attention | merge | norm ahead | round | o | add
     norm | gate and up | round | down | add
 
 In place of gate and up, round and down there may be experts (`experts`). The two phases that round
-are left out where products take rows as they are. A norm rounds its own rows.
+are left out where products take rows as they are. A norm rounds its own rows. Where the
+feed-forward part takes the stream that attention takes, its norm comes before anything is added.
 
 A projection adds straight to the residual stream, which is float32, unless what it adds is normed
 or scaled first. The gate is applied where the sums of gate and up are still in cache. So only what
@@ -42,14 +43,14 @@ from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import CodeFields, LayerPages
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
-from pagoda.kernels.cpu.sums import gate_routine, sum_routine
+from pagoda.kernels.cpu.sums import activate_routine, gate_routine, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES
 from pagoda.kernels.cpu.write import WriteRoutines
 from pagoda.kernels.page_layout import PageLayout
 
 FEED_FORWARD_PHASES = 2 + EXPERT_PHASES
 """Phases of the second half of a layer."""
-PHASES = 8 + FEED_FORWARD_PHASES
+PHASES = 9 + FEED_FORWARD_PHASES
 """Phases of one layer."""
 # Not plain numbers, for which Numba would compile a function of their own.
 _FLOAT_SIZE: Any = np.int64(4)
@@ -66,8 +67,9 @@ class LayerFields(NamedTuple):
     qkv: int
     o: int
     gate: int
-    """Or the router, where there are experts, which have no up nor down here."""
+    """Or the router, where there are experts, which have no up nor down here; or up."""
     up: int
+    """0: there is no gate, or there are experts."""
     down: int
     attention_norm: int
     """[h], or at 0: no norm"""
@@ -86,9 +88,10 @@ class LayerFields(NamedTuple):
     mlp_norm: int
     """As `attention_norm`."""
     is_parallel: int
-    """1: the feed-forward part takes the rows that attention has taken; else 0. No address."""
+    """1: the feed-forward part takes the stream that attention takes, under its norm if that is at
+    0; else 0. No address."""
     gate_bias: int
-    """[I]"""
+    """[I], of what is at `gate`"""
     up_bias: int
     """[I]"""
     down_bias: int
@@ -150,12 +153,18 @@ class Routines(NamedTuple):
 
 @cache
 def routines(
-    paired_weights: bool, is_centred: bool, activation: str, is_shifted: bool = False
+    paired_weights: bool,
+    is_centred: bool,
+    activation: str,
+    is_shifted: bool = False,
+    is_gated: bool = True,
 ) -> Routines:
     """For weights in bfloat16, which come in pairs, or float32.
 
-    is_centred: norms take the mean off; activation: of gates; is_shifted: norms have biases.
+    is_centred: norms take the mean off; activation: of gates, or of what has none, by is_gated;
+    is_shifted: norms have biases.
     """
+    activate = gate_routine if is_gated else activate_routine
     return Routines(
         embed_routine(paired_weights).address,
         norm_routine(paired_weights, is_centred, is_shifted).address,
@@ -163,7 +172,7 @@ def routines(
         rotate_routine().address,
         sum_routine(adds=False).address,
         sum_routine(adds=True).address,
-        gate_routine(paired_weights, activation).address,
+        activate(paired_weights, activation).address,
         round_routine().address,
     )
 
@@ -196,7 +205,7 @@ class Step(NamedTuple):
     qkv: int
     """[rows, Q] float32"""
     sink_queries: int
-    """[rows, num_heads * D] float32, where any row sees sinks apart"""
+    """As queries, [rows, any] float32, where any row sees sinks apart"""
     attended: int
     """[rows, num_heads * D] of the weights' dtype"""
     gated: int
@@ -221,8 +230,14 @@ def add_attended(
     phase: int, layer: LayerFields, step: Step, widths: Widths, routines: Routines,
     panels: ProductRoutines, memory: int,
 ) -> None:  # fmt: skip
-    """From what attention gives to the stream: three phases, round | o | add."""
+    """From what attention gives to the stream: four phases, norm ahead | round | o | add."""
     rows, size = step.num_rows, widths.weight_size
+    if layer.is_parallel != 0 and layer.mlp_norm != 0:
+        norm_rows(
+            phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
+            layer.mlp_norm, step.eps, routines.round, _NONE,
+        )  # fmt: skip
+    phase += PHASE_BYTES
     _round(phase, step, routines, step.attended, rows, widths.attended)
     adds_later = layer.residual_scale != 0
     added = step.delta if adds_later else step.stream
@@ -328,7 +343,7 @@ def _run_layer(
         rows_of_heads, scratch,
     )  # fmt: skip
     add_attended(phase + 5 * PHASE_BYTES, layer, step, widths, routines, panels, memory)
-    feed_forward(phase + 8 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
+    feed_forward(phase + 9 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
 
 
 @kernel

@@ -30,8 +30,8 @@ class Ends(NamedTuple):
     """The table of the panels of [vocab_size, h]"""
     lm_head: int
     """As `embedding`."""
-    no_bias: int
-    """[vocab_size] float32 zeros"""
+    bias: int
+    """[vocab_size] float32, of logits"""
     norm: int
     """[h] float32"""
     embedding_scale: int
@@ -75,7 +75,7 @@ def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
 def project(
     step: Step, ends: Ends, widths: Widths, routines: Routines, panels: ProductRoutines
 ) -> None:
-    """logits = norm(stream[logit_rows]) · lm_head, scaled and capped."""
+    """logits = norm(stream[logit_rows]) · lm_head + bias, scaled and capped."""
     for thread in prange(step.num_threads):
         norm_rows(
             step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
@@ -87,7 +87,7 @@ def project(
             step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4,
             _FLOAT_SIZE,
             step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4, step.records,
-            ends.lm_head, _NONE, ends.vocab_size, ends.no_bias, _NONE, ends.lm_head,
+            ends.lm_head, _NONE, ends.vocab_size, ends.bias, _NONE, ends.lm_head,
         )  # fmt: skip
         if ends.logit_scale != 0:
             adjust_logits(

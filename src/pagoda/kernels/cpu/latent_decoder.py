@@ -5,11 +5,12 @@ of the heads are never made: what of a query is not rotated goes through the hea
 meets latents, and what a head gets is a sum of latents, which goes through its `value_up`. So every
 row, prefilled or decoded, does the same. One layer is some phases, each a barrier:
 
-    norm | q_down | kv_down | norm | q | rotary and write | key_up | attention | merge | value_up
-    round | o | add | norm | gate and up | round | down, or experts | add
+    norm | q_down | kv_down | norm | q | rotary and write | key_up | copy | attention | merge
+    value_up | norm ahead | round | o | add | norm | gate and up | round | down, or experts | add
 
 To attention these are `num_heads` query heads of one KV head, whose values are the first numbers of
-its keys.
+its keys. Where rows see sinks apart, what is absorbed of queries is copied beside what is rotated
+for these.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from pagoda.kernels.cpu.latent_rows import (
     LatentRows,
     LatentShape,
     LatentWrite,
+    copy_absorbed,
     latent_routine,
     latent_write,
     write_latents,
@@ -53,7 +55,7 @@ from pagoda.kernels.cpu.sums import sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES
 from pagoda.kernels.page_layout import PageLayout
 
-LATENT_PHASES = 13 + FEED_FORWARD_PHASES
+LATENT_PHASES = 15 + FEED_FORWARD_PHASES
 """Phases of one layer."""
 _FLOAT_SIZE: Any = np.int64(4)
 _NONE: Any = np.int64(0)
@@ -190,14 +192,17 @@ def _run_layer(
         phase, own, layer, step, latent_step, widths, shape, routines, latent_routines, panels,
         memory,
     )  # fmt: skip
-    made = LatentRows(step.qkv, latent_step.down, latent_step.plain, latent_step.queries)
+    made = LatentRows(
+        step.qkv, latent_step.down, latent_step.plain, latent_step.queries, step.sink_queries
+    )
     write_latents(
         phase + 5 * PHASE_BYTES, step.num_threads, latent_routines.row,
         LatentWrite(
             latent_routines.encode, latent_routines.encode_last, latent_routines.group_size
         ),
         made, rows, shape, size, layer.blocks, layout, head_shape.block_size, tiling.slot_mapping,
-        tiling.positions, layer.cosines, layer.sines, layer.k_norm, own.eps, memory,
+        tiling.positions, tiling.sink_positions, layer.cosines, layer.sines, layer.k_norm, own.eps,
+        memory,
     )  # fmt: skip
     multiply_heads(
         phase + 6 * PHASE_BYTES, panels, memory,
@@ -207,26 +212,28 @@ def _run_layer(
         HeadWeights(own.key_up, shape.num_heads, shape.rank, shape.nope_dim * size // 4),
         own.value_up,
     )  # fmt: skip
+    if tiling.sink_positions != 0:
+        copy_absorbed(phase + 7 * PHASE_BYTES, step.num_threads, made, rows, shape)
+    query_bytes = shape.num_heads * down_width * 4
     attention = Layer(
         latent_step.latents, shape.num_heads * shape.rank * size, latent_step.queries,
-        shape.num_heads * down_width * 4, _NONE, _NONE, layer.blocks, layer.scale,
-        layer.logit_cap, layer.sink_logits,
-        LayerPages(layout, widths.cache_size, NO_CODES),
+        query_bytes, step.sink_queries, query_bytes, layer.blocks, layer.scale, layer.logit_cap,
+        layer.sink_logits, LayerPages(layout, widths.cache_size, NO_CODES),
     )  # fmt: skip
     attend(
-        phase + 7 * PHASE_BYTES, phase + 8 * PHASE_BYTES, step.num_threads, attention, tiling,
+        phase + 8 * PHASE_BYTES, phase + 9 * PHASE_BYTES, step.num_threads, attention, tiling,
         head_shape, heads, rows_of_heads, scratch,
     )  # fmt: skip
     multiply_heads(
-        phase + 9 * PHASE_BYTES, panels, memory,
+        phase + 10 * PHASE_BYTES, panels, memory,
         HeadTarget(latent_routines.keep, step.attended, widths.attended * size,
                    shape.value_dim * size, size, latent_step.no_bias),
         latent_step.latents, rows,
         HeadWeights(own.value_up, shape.num_heads, shape.value_dim, shape.rank * size // 4),
         layer.o,
     )  # fmt: skip
-    add_attended(phase + 10 * PHASE_BYTES, layer, step, widths, routines, panels, memory)
-    feed_forward(phase + 13 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
+    add_attended(phase + 11 * PHASE_BYTES, layer, step, widths, routines, panels, memory)
+    feed_forward(phase + 15 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""What becomes of the sums of a product: kept, added to the stream, or gated."""
+"""What becomes of the sums of a product: kept, added to the stream, activated or gated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.activation import GATES
+from pagoda.kernels.cpu.activation import ACTIVATIONS, GATES
 from pagoda.kernels.cpu.number import number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
 
@@ -57,3 +57,24 @@ def gate_routine(paired: bool, activation: str) -> Any:
                 put_number(target, c, function(x, up), paired)
 
     return compiled(gate, 7)
+
+
+@cache
+def activate_routine(paired: bool, activation: str) -> Any:
+    """What `multiply` calls for the product with up where there is no gate; as `gate_routine`.
+
+    activation: one of `ACTIVATIONS`.
+    """
+    function = ACTIVATIONS[activation]
+
+    def activate(
+        out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
+    ) -> None:
+        """out = what the activation makes of sums + bias; of the dtype."""
+        for r in range(rows):
+            target, source = out + r * row_bytes, sums + r * SUMS_BYTES
+            for c in range(width):
+                x = number_at(source, c, False) + number_at(bias, c, False)
+                put_number(target, c, function(x), paired)
+
+    return compiled(activate, 7)

@@ -1,4 +1,4 @@
-"""The gate of a feed-forward layer."""
+"""The gate of a feed-forward layer, or the function of one that has none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ACTIVATIONS = ("silu", "gelu_tanh", "clamped_swiglu")
-"""Functions of a gate, by name."""
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "clamped_swiglu")
+"""Functions of a gate, by name; the last is one of gate and up."""
 
 _TILE = 1024
 
@@ -21,31 +21,45 @@ def gelu_tanh(x):
 
 
 @triton.jit
-def gated(gate, up, activation: tl.constexpr):
-    """What an activation makes of gate and up, float32; see `models.decoder.Activation`."""
-    # exp overflows to infinity where the gate is far below zero: the quotient is then zero.
+def activated(x, activation: tl.constexpr):
+    """What an activation makes of x, float32; see `models.decoder.Activation`."""
+    # exp overflows to infinity where x is far below zero: the quotient is then zero.
     if activation == "gelu_tanh":
-        product = gelu_tanh(gate) * up
-    elif activation == "clamped_swiglu":
+        found = gelu_tanh(x)
+    elif activation == "gelu":
+        found = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    else:
+        found = x / (1.0 + tl.exp(-x))
+    return found
+
+
+@triton.jit
+def gated(gate, up, activation: tl.constexpr):
+    """What an activation makes of gate and up, float32; likewise."""
+    if activation == "clamped_swiglu":
         low = tl.minimum(gate, 7.0)
         product = low / (1.0 + tl.exp(-1.702 * low)) * (tl.clamp(up, -7.0, 7.0) + 1.0)
     else:
-        product = gate / (1.0 + tl.exp(-gate)) * up
+        product = activated(gate, activation) * up
     return product
 
 
 @triton.jit
 def gate_kernel(
-    out, gate_up, width: tl.constexpr, tile: tl.constexpr, activation: tl.constexpr
+    out, gate_up, width: tl.constexpr, tile: tl.constexpr, activation: tl.constexpr,
+    is_gated: tl.constexpr,
 ):  # fmt: skip
-    """One program has tile numbers of one row; see `apply_gate`."""
+    """One program has tile numbers of one row; see `apply_gate` and `apply_activation`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inside = column < width
-    start = gate_up + row * (2 * width)
-    gate = tl.load(start + column, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(start + width + column, mask=inside, other=0.0).to(tl.float32)
-    product = gated(gate, up, activation)
+    start = gate_up + row * ((1 + is_gated) * width)
+    first = tl.load(start + column, mask=inside, other=0.0).to(tl.float32)
+    if is_gated:
+        up = tl.load(start + width + column, mask=inside, other=0.0).to(tl.float32)
+        product = gated(first, up, activation)
+    else:
+        product = activated(first, activation)
     tl.store(out + row * width + column, product.to(out.dtype.element_ty), mask=inside)
 
 
@@ -55,12 +69,25 @@ def apply_gate(out: Tensor, gate_up: Tensor, activation: str) -> None:
     gate_up: [T, 2 width], the gates of a row before its ups. Both are contiguous. activation: one
     of `ACTIVATIONS`.
     """
-    num_rows, width = out.shape
     assert activation in ACTIVATIONS
-    assert gate_up.shape == (num_rows, 2 * width)
+    _launch(out, gate_up, activation, is_gated=True)
+
+
+def apply_activation(out: Tensor, x: Tensor, activation: str) -> None:
+    """Write what an activation makes of x to out, both [T, width] and contiguous, as `apply_gate`.
+
+    activation: one of `ACTIVATIONS` that is no function of gate and up.
+    """
+    assert activation in ACTIVATIONS[:-1]
+    _launch(out, x, activation, is_gated=False)
+
+
+def _launch(out: Tensor, x: Tensor, activation: str, *, is_gated: bool) -> None:
+    num_rows, width = out.shape
+    assert x.shape == (num_rows, (1 + is_gated) * width)
     assert out.is_contiguous()
-    assert gate_up.is_contiguous()
+    assert x.is_contiguous()
     tile = min(_TILE, triton.next_power_of_2(width))
     gate_kernel[(num_rows, triton.cdiv(width, tile))](
-        out, gate_up, width=width, tile=tile, activation=activation
+        out, x, width=width, tile=tile, activation=activation, is_gated=is_gated
     )

@@ -111,6 +111,7 @@ def attention(
 ACTIVATIONS = {
     "silu": Activation.SILU,
     "swish": Activation.SILU,
+    "gelu": Activation.GELU,
     "gelu_pytorch_tanh": Activation.GELU_TANH,
     "gelu_new": Activation.GELU_TANH,
 }
@@ -126,10 +127,27 @@ def mlp(
     default: str = "silu",
 ) -> MLPSpec:
     """The gated feed-forward part, with the activation that a field names."""
+    return MLPSpec(sizes.intermediate_size, _activation(config, field, default), bias)
+
+
+def plain_mlp(
+    config: ModelConfig,
+    sizes: Sizes,
+    *,
+    bias: bool,
+    default: str,
+    field: str = "hidden_act",
+) -> MLPSpec:
+    """The feed-forward part of a family without gates, likewise."""
+    activation = _activation(config, field, default)
+    return MLPSpec(sizes.intermediate_size, activation, bias, is_gated=False)
+
+
+def _activation(config: ModelConfig, field: str, default: str) -> Activation:
     name = config.string(field, default=default)
     if name not in ACTIVATIONS:
         raise UnsupportedModelError(field, name, f"covered are {', '.join(ACTIVATIONS)}")
-    return MLPSpec(sizes.intermediate_size, ACTIVATIONS[name], bias)
+    return ACTIVATIONS[name]
 
 
 def rope(

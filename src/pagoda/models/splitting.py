@@ -1,4 +1,4 @@
-"""How byte-level BPE of GGUF files cuts text into words before merging."""
+"""How byte-level BPE cuts text into words before merging, where a model's files do not say it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ _CAPITALS = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
 _PATHS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
 _TEKKEN = "|".join([_CASED, _CAPITALS, r"\p{N}", _PATHS, _TAIL])
 _GPT4O = "|".join([f"{_CASED}{_ENDINGS}?", f"{_CAPITALS}{_ENDINGS}?", r"\p{N}{1,3}", _PATHS, _TAIL])
+_NOT_HAN = r"&&[^\p{Han}]]"
+"""Ends a class that has no Chinese signs."""
+_UPPER_ELSE, _LOWER_ELSE = (each.removesuffix("]") + _NOT_HAN for each in (_UPPER, _LOWER))
+_KIMI = "|".join(
+    [
+        r"[\p{Han}]+",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER_ELSE}*{_LOWER_ELSE}+{_ENDINGS}?",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER_ELSE}+{_LOWER_ELSE}*{_ENDINGS}?",
+        r"\p{N}{1,3}",
+        _SIGNS,
+        _TAIL,
+    ]
+)
 _THREES = r"\d{1,3}(?=(?:\d{3})*\b)"
 """Numbers by three digits, counted from their end."""
 _DIGIT = r"\p{N}"
@@ -67,6 +80,7 @@ _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+
 _DEFAULT = (r"[\p{P}$+<=>^~|]+", _GPT2_WORDS, r"\p{N}+", r"[0-9]{3}")
 """Signs, GPT-2's words, numbers, and numbers by three: what llama.cpp splits by where a file names
 nothing better."""
+_FALCON = (r"[\p{P}$+<=>^~|`]+", *_DEFAULT[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,9 @@ SPLITTINGS = {
     "gpt-2": Splitting(gpt2=True),
     "olmo": Splitting(gpt2=True),
     "exaone4": Splitting(gpt2=True),
+    "phi-2": Splitting(gpt2=True),
+    "falcon": Splitting(_FALCON),
+    "kimi-k2": Splitting((_KIMI,), ignore_merges=True),
     "smollm": _BY_DIGIT,
     "command-r": _BY_DIGIT,
     "refact": _BY_DIGIT,
