@@ -131,3 +131,16 @@ def test_the_exit_code_reaches_the_shell() -> None:
     )
     assert result.returncode == 2
     assert result.stderr == "pagoda: error: port=-5: must be between 0 and 65535\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_a_full_disk_is_one_line() -> None:
+    source = Path(pagoda.__file__).parent.parent
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "pagoda", "--version"],
+            cwd=source, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert result.returncode == 1
+    told = "the output cannot be written: No space left on device"
+    assert result.stderr == f"pagoda: error: {told}\n"

@@ -7,6 +7,8 @@ is imported when it runs.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -30,6 +32,7 @@ from pagoda.cli.typo import told
 from pagoda.errors import PagodaError, RefusedError
 
 _INTERRUPTED = 130
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
 
 app = typer.Typer(
     name="pagoda",
@@ -65,7 +68,15 @@ def _root(
 
 def main() -> None:
     """Run the command line of this process and exit."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left of it
+        code = _complain(f"the output cannot be written: {error.strerror}", 1)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
