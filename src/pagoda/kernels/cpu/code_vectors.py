@@ -120,10 +120,11 @@ class VectorDecoder:
     def _path_keys(
         self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
     ) -> None:
-        """All levels of a chunk first, as bytes, and then number by number."""
+        """Where all levels of a chunk are first, as bytes, and then number by number."""
         pack, levels = 1 + self._paired, self._levels
         assert levels is not None
-        kept = [self._path_levels(builder, width, source, stride) for source in sources]
+        subsets = levels.paths[width]
+        kept = [_across(builder, subsets, source, stride) for source in sources]
 
         def read(source: Source, memory: Any, number: Any) -> Any:
             found = []
@@ -131,27 +132,13 @@ class VectorDecoder:
                 row = builder.mul(builder.add(number, index(each)), index(source.lanes))
                 place = builder.gep(memory, [row])
                 read = load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
-                found.append(levels.widened(read))
+                found.append(levels.widened(subsets.levels(read)))
             return _as_group(builder, found)
 
         step = index(pack)
         with cgutils.for_range_slice(builder, index(0), index(CHUNK), step) as (number, count):
             groups = [read(*each, number) for each in zip(sources, kept, strict=True)]
             add(builder.add(group, count), groups)
-
-    def _path_levels(self, builder: Any, width: int, source: Source, stride: int) -> Any:
-        """Pointer to the levels of a chunk, [16, lanes] int8, on the stack."""
-        assert self._levels is not None
-
-        def row(byte: int) -> Any:
-            place = builder.gep(source.first, [index(byte * stride)])
-            return load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
-
-        array = ir.ArrayType(I32, CHUNK * source.lanes // 4)
-        memory = builder.bitcast(cgutils.alloca_once(builder, array), BYTE.as_pointer())
-        for number, levels in enumerate(self._levels.paths[width].across(row)):
-            store_vector(builder, levels, builder.gep(memory, [index(2 * number * source.lanes)]))
-        return memory
 
     def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
         """See `Decoder`: one group."""
@@ -167,6 +154,20 @@ class VectorDecoder:
             else:
                 found.append(self._levels.floats(along(builder, width, sources), width))
         return [_as_group(builder, found)]
+
+
+def _across(builder: Any, subsets: Subsets, source: Source, stride: int) -> Any:
+    """Pointer to what `Subsets.across` finds of a chunk, [16, lanes] int8, on the stack."""
+
+    def row(byte: int) -> Any:
+        place = builder.gep(source.first, [index(byte * stride)])
+        return load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
+
+    array = ir.ArrayType(I32, CHUNK * source.lanes // 4)
+    memory = builder.bitcast(cgutils.alloca_once(builder, array), BYTE.as_pointer())
+    for number, found in enumerate(subsets.across(row)):
+        store_vector(builder, found, builder.gep(memory, [index(2 * number * source.lanes)]))
+    return memory
 
 
 def across(builder: Any, width: int, first: Any, part: int, row: Callable[[Any], Any]) -> Any:

@@ -40,7 +40,8 @@ class Subsets:
             self._tables = [read_table(builder, self._first, begin) for begin in self._begins]
 
     def across(self, row: Callable[[int], Any]) -> list[Any]:
-        """Levels, int8, of all numbers of a chunk, two after one another in a vector.
+        """Where all numbers of a chunk have their levels, two after one another in a vector;
+        see `levels`.
 
         row: makes the vector of a byte of the chunk, of each vector; it is called once for each.
         """
@@ -60,8 +61,14 @@ class Subsets:
             is_odd, is_high = (
                 builder.icmp_signed("<", each, nothing) for each in (is_odd, is_high)
             )
-            found.append(self._levels(places, is_odd, is_high))
+            found.append(self._found(places, is_odd, is_high))
         return found
+
+    def levels(self, found: Any) -> Any:
+        """Levels, int8, of what `across` has found: they are it where a CPU looks up bytes."""
+        if UNIT.looks_up_bytes:
+            return found
+        return gathered(self._builder, self._first, found)
 
     def along(self, planes: Sequence[Any]) -> Any:
         """Levels of all numbers of a chunk, [16] int8, from a pointer to the bytes of its plane."""
@@ -80,9 +87,9 @@ class Subsets:
             return builder.icmp_signed("==", builder.and_(spread, own), own)
 
         is_odd, is_high = of_numbers(before(1)), of_numbers(builder.xor(path, before(2)))
-        return self._levels(self._rest_along(plane), is_odd, is_high)
+        return self.levels(self._found(self._rest_along(plane), is_odd, is_high))
 
-    def _levels(self, places: Any, is_odd: Any, is_high: Any) -> Any:
+    def _found(self, places: Any, is_odd: Any, is_high: Any) -> Any:
         builder = self._builder
 
         def chosen(subsets: Sequence[Any]) -> Any:
@@ -92,7 +99,7 @@ class Subsets:
         if UNIT.looks_up_bytes:
             return chosen([look_up(builder, table, places) for table in self._tables])
         begin = chosen([constant(places.type, begin) for begin in self._begins])
-        return gathered(builder, self._first, builder.add(begin, places))
+        return builder.add(begin, places)
 
     def _rest_along(self, plane: Any) -> Any:
         """[16] int8: where codes have more bits than the path's, two bytes of them in a word, and
