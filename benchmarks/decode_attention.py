@@ -132,7 +132,12 @@ class Case:
         codec = None if args.rank else _codec(form, args.kv_heads, args.head_dim)
         self.storage = CPUStorage(spec, num_blocks, [codec] * args.layers)
         batch = batch_of(sequences, context, block_size, num_blocks, args.new_tokens)
-        self.tables, self.tiling = batch.groups[0].block_tables, tile_attention(batch, self.shape)
+        self.num_threads = numba.get_num_threads()
+        decodes = bool(args.rank) or self.storage.layers[0].codec is not None
+        self.tables = batch.groups[0].block_tables
+        self.tiling = tile_attention(
+            batch, self.shape, decodes=decodes, num_threads=self.num_threads
+        )
         head_dim, rows = self.shape.head_dim, (batch.num_tokens, args.heads)
         queries = np.random.default_rng(0).normal(size=(*rows, head_dim)) * head_dim**-0.5
         self.queries = queries.reshape(len(queries), -1).astype(np.float32)
@@ -140,7 +145,6 @@ class Case:
         self.out = as_array(out.flatten(1))
         self.blocks = [layer.array for layer in self.storage.layers]
         self.coded, self.kept = self._fill()
-        self.num_threads = numba.get_num_threads()
 
     def _fill(self) -> tuple[CodedBlocks, list[Array]]:
         """Random numbers, or codes with scales of 0; how they are read, and what that points to."""

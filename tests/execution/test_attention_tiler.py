@@ -8,12 +8,12 @@ from decoders import Pager
 
 from pagoda.execution.batch import Batch
 from pagoda.execution.cpu.attention_tiler import AttentionTiler, tile_attention
-from pagoda.kernels.cpu.attention import tile_tokens
+from pagoda.kernels.cpu.attention import strip_tokens
 from pagoda.kernels.cpu.attention_scratch import split_tokens
 from pagoda.kernels.cpu.heads import HeadShape
 
 SHAPE = HeadShape(num_kv_heads=2, group_size=12, head_dim=16, block_size=8, value_dim=16)
-SPLIT, TILE = split_tokens(8), tile_tokens(12)
+SPLIT, TILE = split_tokens(8), strip_tokens(12)
 
 
 def batch_of(steps: list[tuple[int, int]]) -> Batch:
@@ -35,12 +35,15 @@ def batch_of(steps: list[tuple[int, int]]) -> Batch:
         [(2 * SPLIT + 6, 3), (0, 4), (2 * SPLIT, 5), (2 * SPLIT - 1, 1), (5, 3 * SPLIT - 6)],
     ],
 )
-def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int, int]]):
+@pytest.mark.parametrize("decodes", [False, True])
+def test_every_row_meets_every_split_it_sees_exactly_once(
+    steps: list[tuple[int, int]], decodes: bool
+):
     batch = batch_of(steps)
-    tiling = tile_attention(batch, SHAPE)
+    tiling = tile_attention(batch, SHAPE, decodes=decodes)
     met: Counter[tuple[int, int, int]] = Counter()
     for sequence, first, count, begin, end, first_head, end_head, _ in tiling.work.tolist():
-        assert 1 <= count <= TILE
+        assert 1 <= count <= TILE * (3 if decodes else 1)
         rows = tiling.tokens[first : first + count].tolist()
         if count > 1 and end - begin == 1 and first >= batch.num_tokens:
             assert batch.positions[rows].min() >= end * SPLIT - 1, "not all see the whole split"
@@ -53,6 +56,17 @@ def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int,
         for split in range(position // SPLIT + 1):
             assert all(met[row, split, head] == 1 for head in range(2))
     assert set(met.values()) == {1}
+
+
+def test_tiles_that_decode_are_larger_where_threads_have_enough_of_them():
+    batch = batch_of([(0, 9 * TILE), (SPLIT, TILE)])
+
+    def largest(num_threads: int, **decodes: bool) -> int:
+        work = tile_attention(batch, SHAPE, num_threads=num_threads, **decodes).work
+        return int(work[:, 2].max())
+
+    assert largest(1) == TILE
+    assert [largest(threads, decodes=True) for threads in (1, 2)] == [3 * TILE, TILE]
 
 
 def test_parts_come_first_and_each_belongs_to_one_merge():

@@ -18,7 +18,14 @@ from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.softmax import KEY_SCALE, SCALE_ROWS, VALUE_SCALE
 from pagoda.kernels.cpu.tile import blocks_at_once
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
-from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, Numbers, VectorCode, unpack
+from pagoda.kernels.vector_code import (
+    CHUNK,
+    TABLE_SIZE,
+    WINDOWS,
+    Numbers,
+    VectorCode,
+    unpack,
+)
 
 HEADS, ROWS, NUM_BLOCKS = 2, 5, 6
 CODES = {
@@ -49,6 +56,10 @@ class Case:
         if name == "bytes":
             self.bytes[self.bytes == 0x80] = 0
         self.tables = self.rng.integers(-127, 128, (HEADS, TABLE_SIZE)).astype(np.int8)
+        for width in filter(self.code.is_path, set(self.code.widths)):
+            first = self.code.table_place(width)
+            windows = self.tables[:, first : 2 * first - WINDOWS].reshape(HEADS, 8, -1)
+            windows[:, 4:] = windows[:, [1, 0, 3, 2]]  # of the same subsets
         self.head_tables = head_tables(self.tables)
         self.shape = (paired, self.code.head_size, block_size)
 

@@ -10,6 +10,7 @@ import calibrated_examples
 from pagoda.codecs import CALIBRATED, CODECS, VectorCodec, codec_of
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.encode import encode_routine
+from pagoda.kernels.cpu.level_tables import bound_trees
 from pagoda.kernels.vector_code import TABLE_SIZE, unpack
 
 COUNT = 40
@@ -33,6 +34,7 @@ def encoded(codec: VectorCodec, vectors: Array, by_token: bool) -> tuple[Array, 
     call = routine.ctypes
     none = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
     levels, bounds = codec.tables or none
+    bounds = bound_trees(bounds)
     block = np.zeros(count * code.code_bytes, np.uint8)
     scales, offsets = (np.ones(count, codec.scale or "float32") for _ in range(2))
     memory = np.empty((2, vectors.shape[1]), np.float32)
@@ -73,6 +75,7 @@ def test_calibrated_codes_and_scales_are_those_of_the_reference(name: str, head_
     turned[1, 3], turned[1, 4, 2] = 0.0, np.nan
     codes, scales = codec.encode(turned)
     code, (levels, bounds) = codec.code(head_size), codec.tables
+    bounds = bound_trees(bounds)
     routine, memory = encode_routine(code.text, codec.fit), np.empty((2, head_size), np.float32)
     blocks = np.zeros((2, COUNT * code.code_bytes), np.uint8)
     found = np.zeros((2, COUNT), np.uint8)
@@ -97,7 +100,7 @@ def test_calibrated_codes_and_scales_are_those_of_the_reference(name: str, head_
 @pytest.mark.parametrize("codec", SIDES.values(), ids=SIDES)
 def test_zeros_and_what_is_no_number_leave_numbers(codec: VectorCodec) -> None:
     vectors = np.zeros((3, 64), np.float32)
-    vectors[1, 5] = np.nan
+    vectors[1, 5], vectors[2] = np.nan, -0.0
     codes, scales, offsets = encoded(codec, vectors, True)
     left = codec.decode(codes[[0, 2]], scales[[0, 2]], offsets[[0, 2]])
     assert np.array_equal(left, np.zeros((2, 64), np.float32))

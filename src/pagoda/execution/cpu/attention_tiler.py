@@ -11,8 +11,9 @@ have the same blocks in a split, as behind a common prefix, they take it togethe
     500 tokens                   [tile 0: all] [tile 1: all] [tile 2: all] …
 
 Splits that lie before a sequence's window are left out; its sinks come with the first of those that
-are not. Tiles of many rows are worked on one KV head at a time. Which of these is done changes
-nothing in the results.
+are not. Tiles of many rows are worked on one KV head at a time. Where splits are decoded before
+they are met, which each tile does anew, tiles are larger as long as there are enough for all
+threads. Which of these is done changes nothing in the results.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagoda.execution.batch import Batch, GroupPages
-from pagoda.kernels.cpu.attention import tile_tokens
+from pagoda.kernels.cpu.attention import strip_tokens
 from pagoda.kernels.cpu.attention_scratch import split_tokens
 from pagoda.kernels.cpu.attention_tiling import AttentionTiling
 from pagoda.kernels.cpu.heads import HeadShape
 
 _FEW_ROWS = 16
 """Rows of a KV head that are worked on for all heads at once."""
+_MOST_STRIPS = 3
+"""Of a tile that decodes."""
+_ITEMS_OF_THREAD = 6
+"""Tiles of a head that each thread has at least before they are larger: more even than fewer."""
 
 Integers = NDArray[np.int64]
 
@@ -85,9 +90,13 @@ class AttentionTiler:
     tiling still holds. That blocks are newly shared is noticed with the next new one.
     """
 
-    def __init__(self, shape: HeadShape, group: int = 0) -> None:
+    def __init__(
+        self, shape: HeadShape, group: int = 0, *, decodes: bool = False, num_threads: int = 1
+    ) -> None:
+        """decodes: keys or values are made plain numbers before many rows meet them."""
         self._shape = shape
         self._group = group
+        self._decodes, self._num_threads = decodes, num_threads
         self._split_tokens = split_tokens(shape.block_size)
         self._query_starts: NDArray[np.int32] = np.empty(0, np.int32)
         self._splits: Splits | None = None
@@ -100,7 +109,7 @@ class AttentionTiler:
         pages = batch.groups[self._group]
         splits = Splits.of(batch, pages, self._split_tokens)
         if self._tiling is None or not self._still_holds(batch, pages, splits):
-            tile_size = tile_tokens(self._shape.group_size)
+            tile_size = strip_tokens(self._shape.group_size)
             divided = _divided(batch, splits, tile_size)
             self._companies = _companies(
                 batch, pages, splits, divided, self._shape.block_size, tile_size
@@ -108,8 +117,9 @@ class AttentionTiler:
             self._query_starts, self._splits = batch.query_starts, splits
             self._takes_one_each = bool((np.diff(batch.query_starts) == 1).all())
             self._tiling = _tiling(
-                batch, self._group, self._shape, splits, divided, self._companies
-            )
+                batch, self._group, self._shape, splits, divided, self._companies,
+                self._strips(batch, tile_size),
+            )  # fmt: skip
             return self._tiling
         self._tiling = replace(
             self._tiling,
@@ -120,6 +130,17 @@ class AttentionTiler:
             slot_mapping=pages.slot_mapping,
         )
         return self._tiling
+
+    def _strips(self, batch: Batch, strip_size: int) -> int:
+        """Of the largest tiles; strip_size: tokens of each."""
+        num_rows = np.diff(batch.query_starts)
+        num_rows = num_rows[num_rows > strip_size]
+        wanted = _ITEMS_OF_THREAD * self._num_threads
+        for strips in range(_MOST_STRIPS if self._decodes else 1, 1, -1):
+            num_tiles = int((-(-num_rows // (strips * strip_size))).sum())
+            if num_tiles * self._shape.num_kv_heads >= wanted:
+                return strips
+        return 1
 
     def _still_holds(self, batch: Batch, pages: GroupPages, splits: Splits) -> bool:
         return (
@@ -143,9 +164,11 @@ class AttentionTiler:
         return bool((blocks == blocks[0]).all())
 
 
-def tile_attention(batch: Batch, shape: HeadShape, group: int = 0) -> AttentionTiling:
+def tile_attention(
+    batch: Batch, shape: HeadShape, group: int = 0, *, decodes: bool = False, num_threads: int = 1
+) -> AttentionTiling:
     """Cut the rows into tiles, and the context of lone tiles into splits, for heads of a shape."""
-    return AttentionTiler(shape, group).tile(batch)
+    return AttentionTiler(shape, group, decodes=decodes, num_threads=num_threads).tile(batch)
 
 
 def _divided(batch: Batch, splits: Splits, tile_size: int) -> Integers:
@@ -161,16 +184,16 @@ def _sink_positions(batch: Batch, group: int) -> NDArray[np.int32] | None:
 
 def _tiling(
     batch: Batch, group: int, shape: HeadShape, splits: Splits, divided: Integers,
-    companies: list[Company],
+    companies: list[Company], strips: int,
 ) -> AttentionTiling:  # fmt: skip
     pages = batch.groups[group]
-    split_size, tile_size = split_tokens(shape.block_size), tile_tokens(shape.group_size)
+    split_size, strip_size = split_tokens(shape.block_size), strip_tokens(shape.group_size)
     starts_of_rows = batch.query_starts.astype(np.int64)
     num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
-    whole = np.flatnonzero((num_rows > tile_size) | ((num_rows > 0) & (splits.count == 1)))
+    whole = np.flatnonzero((num_rows > strip_size) | ((num_rows > 0) & (splits.count == 1)))
     tokens, parts = _parts(batch, divided, num_rows, splits, companies)
     parts = _by_head(parts, shape, is_alone=False)
-    tiles = _tiles(batch, splits, whole, num_rows, split_size, tile_size)
+    tiles = _tiles(batch, splits, whole, num_rows, split_size, strips * strip_size)
     tiles = _by_head(tiles, shape, is_alone=len(num_rows) == 1)
     work = np.concatenate((parts, tiles))
     starts, merges = _merges(batch, divided, num_rows, splits)

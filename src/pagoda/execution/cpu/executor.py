@@ -84,10 +84,14 @@ class CPUExecutor:
         self._experts = [part for part in parts if isinstance(part, ExpertsSpec)]
         self._workspace = Workspace()
         self._tilers: dict[HeadShape, dict[int, AttentionTiler]] = {}
+        decoding = {each.shape for each in self._segments if each.heads.unpack_values != 0}
         for segment in self._segments:
-            tilers = self._tilers.setdefault(segment.shape, {})
+            shape, tilers = segment.shape, self._tilers.setdefault(segment.shape, {})
             for group in segment.groups:
-                tilers.setdefault(group, AttentionTiler(segment.shape, group))
+                tiler = AttentionTiler(
+                    shape, group, decodes=shape in decoding, num_threads=self._num_threads
+                )
+                tilers.setdefault(group, tiler)
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Copy blocks, run the batch's tokens through all layers and store their K and V.

@@ -6,7 +6,7 @@ import numpy as np
 
 from pagoda.codecs import Codec, SideCodec
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.level_tables import head_tables
+from pagoda.kernels.cpu.level_tables import bound_trees, head_tables
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields
 from pagoda.kernels.cpu.vector import UNIT
@@ -59,7 +59,8 @@ def code_fields(layer: CPULayer, kept: list[Array]) -> CodeFields:
     def tables_of(codec: SideCodec) -> tuple[int, int, int]:
         levels, bounds = codec.tables or (None, None)
         tables = None if levels is None else head_tables(levels)
-        return of_each_head(tables, 1), of_each_head(bounds, 1), of_each_head(codec.weights, 1)
+        trees = None if bounds is None else bound_trees(bounds)
+        return of_each_head(tables, 1), of_each_head(trees, 1), of_each_head(codec.weights, 1)
 
     key, value = layer.codec.key, layer.codec.value
     keys, values = key.basis(layer.head_size), value.basis(layer.head_size)

@@ -26,13 +26,16 @@ from functools import cache
 from typing import NamedTuple
 
 from numba import njit
+from numba.extending import register_jitable
 
 from pagoda.kernels.cpu.attention_products import (
     Heads,
     Span,
     gather_scales,
+    keys_of,
     plain_latents,
     score_split,
+    values_of,
     weigh_split,
 )
 from pagoda.kernels.cpu.attention_rows import (
@@ -43,7 +46,7 @@ from pagoda.kernels.cpu.attention_rows import (
     save_routine,
     soften_routine,
 )
-from pagoda.kernels.cpu.attention_scratch import Scratch, split_tokens
+from pagoda.kernels.cpu.attention_scratch import Scratch, scratch_of_rows, split_tokens
 from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
 from pagoda.kernels.cpu.code_scales import scales_of
 from pagoda.kernels.cpu.heads import HeadShape
@@ -56,7 +59,7 @@ from pagoda.kernels.cpu.softmax import WIDTH
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.turn import turn_routine
 
-_TILE_ROWS = 96
+_STRIP_ROWS = 96
 EVERY_TOKEN = 2**31 - 1
 """A window that ends before no token."""
 
@@ -118,9 +121,12 @@ class Layer(NamedTuple):
     """How the blocks are laid out."""
 
 
-def tile_tokens(group_size: int) -> int:
-    """Tokens of a tile: enough rows to keep the multipliers busy, few enough to stay in cache."""
-    return max(1, _TILE_ROWS // group_size)
+@register_jitable(error_model="numpy")
+def strip_tokens(group_size: int) -> int:
+    """Tokens that meet a split at once: enough rows to keep the multipliers busy, few enough for
+    their scores to stay in cache. Tiles have one strip or more, all of which meet what codes of a
+    split were decoded to once."""
+    return max(1, _STRIP_ROWS // group_size)
 
 
 @njit(error_model="numpy")
@@ -203,16 +209,45 @@ def _attend_span(
     blocks, pages, table = plain_latents(
         scratch, layer.blocks, layer.pages, table, span, shape, routines
     )
-    score_split(scratch, head_rows, blocks, pages, table, span, heads, shape, routines)
-    gather_scales(scratch, blocks, pages, table, span, heads, used, shape, routines)
-    call(
-        row_routines.soften,
-        (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
-         count, heads[1] - heads[0], shape.group_size, origin, begin, end, window, layer.scale,
-         layer.logit_cap, scratch.added_highest, scratch.added_mass, scratch.scales,
-         scratch.query_sums, scratch.offsets),
-    )  # fmt: skip
-    weigh_split(scratch, head_rows, blocks, pages, table, span, heads, shape, routines, following)
+    keys = keys_of(scratch, head_rows, blocks, pages, table, span, heads, shape, routines)
+    values = values_of(scratch, head_rows, blocks, pages, table, span, heads, shape, routines)
+    strip_size, has_scales = strip_tokens(shape.group_size), False
+    for first in range(0, count, strip_size):
+        strip = min(strip_size, count - first)
+        own = scratch_of_rows(scratch, first * shape.group_size, shape, pages.item_size)
+        rows, own_tokens = strip * shape.group_size, tokens + first * 8
+        own_end = min(end, _positions(tiling.positions, own_tokens, strip)[1] + 1)
+        if begin >= own_end:  # it lies behind all of them
+            call(
+                row_routines.clear,
+                (own.added, own.added_highest, own.added_mass, rows, shape.value_dim),
+            )
+            continue
+        own_span = (origin, begin, own_end)
+        score_split(
+            own, rows, keys, values.first, blocks, pages, table, own_span, heads, shape, routines
+        )
+        if not has_scales:
+            gather_scales(own, blocks, pages, table, span, heads, used, shape, routines)
+            has_scales = True
+        call(
+            row_routines.soften,
+            (own.scores, own.weights, own.width, used, tiling.positions, own_tokens, strip,
+             heads[1] - heads[0], shape.group_size, origin, begin, own_end, window, layer.scale,
+             layer.logit_cap, own.added_highest, own.added_mass, own.scales, own.query_sums,
+             own.offsets),
+        )  # fmt: skip
+        weigh_split(own, rows, values, pages, own_span, heads, shape, routines, following)
+
+
+@njit(error_model="numpy")
+def _positions(positions: int, tokens: int, count: int) -> tuple[int, int]:
+    """The lowest and the highest of `count` tokens."""
+    low = high = integer_at(positions, integer_at(tokens, 0, 64), 32)
+    for t in range(1, count):
+        position = integer_at(positions, integer_at(tokens, t, 64), 32)
+        low, high = min(low, position), max(high, position)
+    return low, high
 
 
 @njit(error_model="numpy")
@@ -238,10 +273,7 @@ def _attend_item(
     value_dim = shape.value_dim
     rows = (work.end_head - work.first_head) * count * shape.group_size
     call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, rows, value_dim))
-    low = high = integer_at(tiling.positions, integer_at(tokens, 0, 64), 32)
-    for t in range(1, count):
-        position = integer_at(tiling.positions, integer_at(tokens, t, 64), 32)
-        low, high = min(low, position), max(high, position)
+    low, high = _positions(tiling.positions, tokens, count)
     window = integer_at(tiling.windows, work.sequence * 2, 32)
     sinks = integer_at(tiling.windows, work.sequence * 2 + 1, 32)
     split_size = split_tokens(shape.block_size)

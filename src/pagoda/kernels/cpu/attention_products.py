@@ -1,12 +1,14 @@
 """The two products of attention with one split of a context: with its keys, and with its values.
 
-Few rows decode codes on the way, again for each tile of rows. For many rows codes are decoded once,
-to plain numbers. Both sum the same numbers in the same order, so no bit depends on which it was.
-Values that are a part of keys are always turned into values first. Coded latents become plain ones
-before either product, which then is as ever.
+Few rows decode codes on the way, again for each tile of rows. For many rows of a head codes are
+decoded once, to plain numbers. Both sum the same numbers in the same order, so no bit depends on
+which it was. Values that are a part of keys are always turned into values first. Coded latents
+become plain ones before either product, which then is as ever.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from numba import njit
 
@@ -54,67 +56,103 @@ def plain_latents(
     return scratch.latents, plain, numbers - first * 4
 
 
+class Side(NamedTuple):
+    """Where a product reads the keys, or values, of a span, and by which routine: addresses."""
+
+    first: int
+    """Of the first head's, were it in block 0."""
+    block_bytes: int
+    """From block to block; no address."""
+    table: int
+    levels: int
+    """What codes of the first head stand for."""
+    routine: int
+
+
 @njit(error_model="numpy")
-def score_split(
+def keys_of(
     scratch: Scratch, rows: int, blocks: int, pages: LayerPages, table: int, span: Span,
     heads: Heads, shape: HeadShape, routines: HeadRoutines,
+) -> Side:  # fmt: skip
+    """The keys of the blocks that hold a span, which `rows` of each head are to meet."""
+    layout = pages.layout
+    side = Side(
+        blocks + heads[0] * layout.key_head_bytes, layout.block_bytes, table,
+        pages.codes.key_levels + heads[0] * HEAD_TABLE_BYTES, routines.score,
+    )  # fmt: skip
+    if routines.unpack_keys == 0 or _decodes_on_the_way(rows, heads):
+        return side
+    call_at = routines.unpack_keys, routines.score_unpacked
+    size = shape.head_dim * pages.item_size
+    return _unpacked(scratch.keys, side, call_at, size, span, shape)
+
+
+@njit(error_model="numpy")
+def values_of(
+    scratch: Scratch, rows: int, blocks: int, pages: LayerPages, table: int, span: Span,
+    heads: Heads, shape: HeadShape, routines: HeadRoutines,
+) -> Side:  # fmt: skip
+    """Likewise the values."""
+    layout = pages.layout
+    side = Side(
+        blocks + layout.values + heads[0] * layout.value_head_bytes, layout.block_bytes, table,
+        pages.codes.value_levels + heads[0] * HEAD_TABLE_BYTES, routines.weigh,
+    )  # fmt: skip
+    if routines.unpack_values == 0 or (routines.weigh != 0 and _decodes_on_the_way(rows, heads)):
+        return side
+    call_at = routines.unpack_values, routines.weigh_unpacked
+    size = shape.value_dim * pages.item_size
+    return _unpacked(scratch.values, side, call_at, size, span, shape)
+
+
+@njit(error_model="numpy")
+def _decodes_on_the_way(rows: int, heads: Heads) -> bool:
+    return rows <= _MOST_DECODING_ROWS or heads[1] - heads[0] > 1
+
+
+@njit(error_model="numpy")
+def _unpacked(
+    memory: int, side: Side, call_at: tuple[int, int], size: int, span: Span, shape: HeadShape
+) -> Side:
+    """A head's codes as plain numbers of `size` bytes a token, in a thread's memory.
+
+    call_at: the routines that decode them and that read what they have become.
+    """
+    _, begin, end = span
+    first, last = begin // shape.block_size, (end + shape.block_size - 1) // shape.block_size
+    call(call_at[0], (memory, side.first, side.block_bytes, side.table, first, last, side.levels))
+    numbers = _number(memory, last - first, shape)
+    return Side(memory, shape.block_size * size, numbers - first * 4, 0, call_at[1])
+
+
+@njit(error_model="numpy")
+def score_split(
+    scratch: Scratch, rows: int, keys: Side, values: int, blocks: int, pages: LayerPages,
+    table: int, span: Span, heads: Heads, shape: HeadShape, routines: HeadRoutines,
 ) -> None:  # fmt: skip
-    """scores[row, token - origin] = q · k for all tokens of the blocks that hold the span."""
+    """scores[row, token - origin] = q · k for all tokens of the blocks that hold the span.
+
+    values: an address that is asked from memory once the last keys are read.
+    """
     origin, begin, end = span
-    first_head, end_head = heads
     block_size, layout = shape.block_size, pages.layout
     stride = shape.head_dim * pages.item_size // 4
     first, last = begin // block_size, (end + block_size - 1) // block_size
     scores = scratch.scores + (first * block_size - origin) * 4
-    if routines.unpack_keys != 0 and rows > _MOST_DECODING_ROWS:
-        for head in range(first_head, end_head):
-            row = (head - first_head) * rows
-            _score_unpacked(
-                scratch, rows, scores + row * scratch.width * 4, scratch.query + row * stride * 4,
-                blocks, pages, table, first, last, head, shape, routines,
-            )  # fmt: skip
-    else:
-        keys = blocks + first_head * layout.key_head_bytes
-        values = blocks + layout.values + first_head * layout.value_head_bytes
-        for block in range(first, last, routines.score_blocks):
-            following, ahead = block + routines.score_blocks, keys
-            if following >= last:  # after the last K comes the first V
-                following, ahead = first, values
+    for block in range(first, last, routines.score_blocks):
+        following, ahead = block + routines.score_blocks, keys.first
+        if following >= last:  # after the last K comes the first V
+            following, ahead = first, values
+        if keys.routine == routines.score:
             for each in range(block, min(block + routines.score_blocks, last)):
                 _ask_scales(
                     blocks + integer_at(table, each, 32) * layout.block_bytes, layout, heads
                 )
-            call(
-                routines.score,
-                (scores + (block - first) * block_size * 4, scratch.width, scratch.query, stride,
-                 keys, ahead, layout.block_bytes, table, block, following, last, rows,
-                 end_head - first_head, pages.codes.key_levels + first_head * HEAD_TABLE_BYTES),
-            )  # fmt: skip
-
-
-@njit(error_model="numpy")
-def _score_unpacked(
-    scratch: Scratch, rows: int, scores: int, query: int, blocks: int, pages: LayerPages,
-    table: int, first: int, last: int, head: int, shape: HeadShape, routines: HeadRoutines,
-) -> None:  # fmt: skip
-    """Scores of one head with the blocks table[first] … table[last - 1], from its own rows on.
-
-    As many blocks as are scored together are decoded and met at once, while they are in cache.
-    """
-    keys = blocks + head * pages.layout.key_head_bytes
-    levels = pages.codes.key_levels + head * HEAD_TABLE_BYTES
-    size = shape.head_dim * pages.item_size
-    for block in range(first, last, routines.score_blocks):
-        end = min(block + routines.score_blocks, last)
-        numbers = _unpack(
-            scratch, routines.unpack_keys, keys, pages.layout.block_bytes, table, block, end,
-            levels, shape,
-        )  # fmt: skip
         call(
-            routines.score_unpacked,
-            (scores + (block - first) * shape.block_size * 4, scratch.width, query, size // 4,
-             scratch.unpacked, scratch.unpacked, shape.block_size * size, numbers, 0, 0,
-             end - block, rows, 1, 0),
+            keys.routine,
+            (scores + (block - first) * block_size * 4, scratch.width, scratch.query, stride,
+             keys.first, ahead, keys.block_bytes, keys.table, block, following, last, rows,
+             heads[1] - heads[0], keys.levels),
         )  # fmt: skip
 
 
@@ -141,73 +179,23 @@ def gather_scales(
 
 @njit(error_model="numpy")
 def weigh_split(
-    scratch: Scratch, rows: int, blocks: int, pages: LayerPages, table: int, span: Span,
-    heads: Heads, shape: HeadShape, routines: HeadRoutines, following: int,
+    scratch: Scratch, rows: int, values: Side, pages: LayerPages, span: Span, heads: Heads,
+    shape: HeadShape, routines: HeadRoutines, following: int,
 ) -> None:  # fmt: skip
     """added[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others.
 
     following: what is asked from memory meanwhile, at last.
     """
     origin, begin, end = span
-    first_head, end_head = heads
-    layout, num_heads, value_dim = pages.layout, end_head - first_head, shape.value_dim
-    stride = scratch.width * pages.item_size // 4
-    if routines.weigh == 0 or (routines.unpack_values != 0 and rows > _MOST_DECODING_ROWS):
-        for head in range(first_head, end_head):
-            row = (head - first_head) * rows
-            _weigh_unpacked(
-                scratch, rows, scratch.added + row * value_dim * 4,
-                scratch.weights + row * stride * 4, stride, blocks, pages, table, span, head,
-                shape, routines, following,
-            )  # fmt: skip
-    else:
-        values = blocks + layout.values + first_head * layout.value_head_bytes
-        call(
-            routines.weigh,
-            (scratch.added, value_dim, scratch.weights, stride, values, layout.block_bytes, table,
-             origin, begin, end, following, rows, num_heads,
-             pages.codes.value_levels + first_head * HEAD_TABLE_BYTES),
-        )  # fmt: skip
+    num_heads, value_dim = heads[1] - heads[0], shape.value_dim
+    call(
+        values.routine,
+        (scratch.added, value_dim, scratch.weights, scratch.width * pages.item_size // 4,
+         values.first, values.block_bytes, values.table, origin, begin, end, following, rows,
+         num_heads, values.levels),
+    )  # fmt: skip
     if routines.add_offsets != 0:
         call(routines.add_offsets, (scratch.added, scratch.offsets, rows * num_heads, value_dim))
-
-
-@njit(error_model="numpy")
-def _weigh_unpacked(
-    scratch: Scratch, rows: int, added: int, weights: int, stride: int, blocks: int,
-    pages: LayerPages, table: int, span: Span, head: int, shape: HeadShape,
-    routines: HeadRoutines, following: int,
-) -> None:  # fmt: skip
-    """The sums of one head, from its own rows on."""
-    origin, begin, end = span
-    layout, size = pages.layout, shape.block_size
-    first, last = begin // size, (end + size - 1) // size
-    values = blocks + layout.values + head * layout.value_head_bytes
-    levels = pages.codes.value_levels + head * HEAD_TABLE_BYTES
-    numbers = _unpack(
-        scratch, routines.unpack_values, values, layout.block_bytes, table, first, last, levels,
-        shape,
-    )  # fmt: skip
-    moved = first * size
-    call(
-        routines.weigh_unpacked,
-        (added, shape.value_dim, weights, stride, scratch.unpacked,
-         size * shape.value_dim * pages.item_size, numbers, origin - moved, begin - moved,
-         end - moved, following, rows, 1, 0),
-    )  # fmt: skip
-
-
-@njit(error_model="numpy")
-def _unpack(
-    scratch: Scratch, routine: int, codes: int, stride: int, table: int, first: int, last: int,
-    levels: int, shape: HeadShape,
-) -> int:  # fmt: skip
-    """Decode a head's codes of the blocks table[first] … table[last - 1].
-
-    Returns the table of the blocks that they have become: 0, 1, 2 …
-    """
-    call(routine, (scratch.unpacked, codes, stride, table, first, last, levels))
-    return _number(scratch.unpacked, last - first, shape)
 
 
 @njit(error_model="numpy")

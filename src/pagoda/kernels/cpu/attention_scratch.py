@@ -34,9 +34,11 @@ class Scratch(NamedTuple):
     offsets: int
     scales: int
     """[heads, `SCALE_ROWS`, columns] float32"""
-    unpacked: int
-    """K, or V, of a head and split as plain numbers, as products take them, and after them the
-    numbers of their blocks"""
+    keys: int
+    """K of a head and split as plain numbers, as products take them, and after them the numbers of
+    their blocks"""
+    values: int
+    """V likewise"""
     latents: int
     """Coded latents of a split as plain numbers, and after them the numbers of their blocks"""
     width: int
@@ -65,12 +67,15 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     added_highest = added + line * shape.value_dim
     query_sums = added_highest + 2 * line
     scales = query_sums + 2 * line
-    unpacked = scales
+    keys = scales
     if routines.gather_scales != 0:
-        unpacked += shape.num_kv_heads * SCALE_ROWS * width * 4
+        keys += shape.num_kv_heads * SCALE_ROWS * width * 4
     numbers = tokens * (shape.head_dim + 1) * 4
     numbers += -numbers % LINE_BYTES
-    latents = unpacked
+    values = keys
+    if routines.unpack_keys != 0:
+        values += numbers
+    latents = values
     if routines.unpack_values != 0:
         latents += numbers
     end = latents
@@ -78,5 +83,18 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
         end += numbers
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
-        query_sums, query_sums + line, scales, unpacked, latents, width, end,
+        query_sums, query_sums + line, scales, keys, values, latents, width, end,
+    )  # fmt: skip
+
+
+@register_jitable(error_model="numpy")
+def scratch_of_rows(scratch: Scratch, first: int, shape: HeadShape, item_size: int) -> Scratch:
+    """The same for the products of rows from number `first` on: scores and weights are all rows'
+    in turn. item_size: bytes of a number of queries."""
+    return Scratch(
+        scratch.query + first * shape.head_dim * item_size, scratch.scores, scratch.weights,
+        scratch.sums, scratch.highest, scratch.mass, scratch.added + first * shape.value_dim * 4,
+        scratch.added_highest + first * 4, scratch.added_mass + first * 4,
+        scratch.query_sums + first * 4, scratch.offsets + first * 4, scratch.scales, scratch.keys,
+        scratch.values, scratch.latents, scratch.width, scratch.end,
     )  # fmt: skip

@@ -14,22 +14,20 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.page_readers import Add, Source
-from pagoda.kernels.cpu.path_windows import windows_across, windows_along
+from pagoda.kernels.cpu.path_subsets import Subsets
+from pagoda.kernels.cpu.register_tables import TABLE, look_up, read_table
 from pagoda.kernels.cpu.vector import (
     BYTE,
     I32,
-    UNIT,
     floats,
     index,
-    instruction,
     load_vector,
     spread,
+    store_vector,
 )
 from pagoda.kernels.vector_code import CHUNK, PLANES, Numbers, VectorCode
 
 _TWO_BYTES = ir.IntType(16)
-_TABLE = 16
-"""Entries that one instruction looks up."""
 _FLOAT8_POWER = {"e4m3": 256.0, "e5m2": 1.0}
 """Its exponent's bias is 7 where that of float16 is 15."""
 
@@ -41,26 +39,34 @@ class Levels:
         """table: pointer to a head's table, which begins with its levels."""
         self._builder, self._numbers = builder, code.numbers
         self._tables: dict[int, list[Any]] = {}
-        if code.numbers == "levels":
-            for width in sorted(set(code.widths) - {0}):
-                parts = range(0, max(2 ** code.table_bits(width), _TABLE), _TABLE)
-                first = code.table_place(width)
-                self._tables[width] = [_read_table(builder, table, first + i) for i in parts]
+        self.paths: dict[int, Subsets] = {}
+        """By the width of chunks that are paths."""
+        for width in sorted(set(code.widths) - {0}) if code.numbers == "levels" else ():
+            if code.is_path(width):
+                self.paths[width] = Subsets(builder, width, table)
+            else:
+                parts = range(2**width, 2**width + max(2**width, TABLE), TABLE)
+                self._tables[width] = [read_table(builder, table, place) for place in parts]
 
     def floats(self, codes: Any, width: int) -> Any:
-        """Levels, float32, of a vector of codes, or of windows: int8."""
-        builder = self._builder
+        """Levels, float32, of a vector of codes, int8."""
         if self._numbers in _FLOAT8_POWER:
-            return _from_float8(builder, codes, self._numbers)
+            return _from_float8(self._builder, codes, self._numbers)
         if self._numbers == "levels":
             codes = self._look_up(codes, self._tables[width])
-        wide = builder.sext(codes, ir.VectorType(I32, codes.type.count))
-        return builder.sitofp(wide, floats(codes.type.count))
+        return self.widened(codes)
+
+    def widened(self, levels: Any) -> Any:
+        """Whole numbers, int8, as float32."""
+        count = levels.type.count
+        wide = self._builder.sext(levels, ir.VectorType(I32, count))
+        return self._builder.sitofp(wide, floats(count))
 
     def _look_up(self, codes: Any, tables: Sequence[Any]) -> Any:
         """The lowest four bits look up in every table, the higher ones choose among these."""
         builder = self._builder
-        found, bit = [_look_up_bytes(builder, table, codes) for table in tables], _TABLE
+        places = builder.and_(codes, constant(codes.type, TABLE - 1))
+        found, bit = [look_up(builder, table, places) for table in tables], TABLE
         while len(found) > 1:
             chosen = builder.and_(codes, constant(codes.type, bit))
             is_set = builder.icmp_signed("!=", chosen, constant(codes.type, 0))
@@ -114,22 +120,25 @@ class VectorDecoder:
     def _path_keys(
         self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
     ) -> None:
-        """Number by number."""
+        """Where all levels of a chunk are first, as bytes, and then number by number."""
         pack, levels = 1 + self._paired, self._levels
         assert levels is not None
+        subsets = levels.paths[width]
+        kept = [_across(builder, subsets, source, stride) for source in sources]
 
-        def read(source: Source, number: Any) -> Any:
-            def row(byte: Any) -> Any:
-                place = builder.gep(source.first, [builder.mul(byte, index(stride))])
-                return load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
-
-            numbers = [builder.add(number, index(each)) for each in range(pack)]
-            windows = [windows_across(builder, width, each, row) for each in numbers]
-            return _as_group(builder, [levels.floats(each, width) for each in windows])
+        def read(source: Source, memory: Any, number: Any) -> Any:
+            found = []
+            for each in range(pack):
+                row = builder.mul(builder.add(number, index(each)), index(source.lanes))
+                place = builder.gep(memory, [row])
+                read = load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
+                found.append(levels.widened(subsets.levels(read)))
+            return _as_group(builder, found)
 
         step = index(pack)
         with cgutils.for_range_slice(builder, index(0), index(CHUNK), step) as (number, count):
-            add(builder.add(group, count), [read(source, number) for source in sources])
+            groups = [read(*each, number) for each in zip(sources, kept, strict=True)]
+            add(builder.add(group, count), groups)
 
     def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
         """See `Decoder`: one group."""
@@ -140,9 +149,25 @@ class VectorDecoder:
                 builder.gep(source, [index(token * plane.num_bytes)])
                 for plane, source in zip(self._code.planes(width), planes, strict=True)
             ]
-            of_numbers = windows_along if self._code.is_path(width) else along
-            found.append(self._levels.floats(of_numbers(builder, width, sources), width))
+            if self._code.is_path(width):
+                found.append(self._levels.widened(self._levels.paths[width].along(sources)))
+            else:
+                found.append(self._levels.floats(along(builder, width, sources), width))
         return [_as_group(builder, found)]
+
+
+def _across(builder: Any, subsets: Subsets, source: Source, stride: int) -> Any:
+    """Pointer to what `Subsets.across` finds of a chunk, [16, lanes] int8, on the stack."""
+
+    def row(byte: int) -> Any:
+        place = builder.gep(source.first, [index(byte * stride)])
+        return load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
+
+    array = ir.ArrayType(I32, CHUNK * source.lanes // 4)
+    memory = builder.bitcast(cgutils.alloca_once(builder, array), BYTE.as_pointer())
+    for number, found in enumerate(subsets.across(row)):
+        store_vector(builder, found, builder.gep(memory, [index(2 * number * source.lanes)]))
+    return memory
 
 
 def across(builder: Any, width: int, first: Any, part: int, row: Callable[[Any], Any]) -> Any:
@@ -228,35 +253,3 @@ def _from_float8(builder: Any, codes: Any, numbers: Numbers) -> Any:
     wide = from_half(builder, half)
     power = _FLOAT8_POWER[numbers]
     return wide if power == 1.0 else builder.fmul(wide, constant(wide.type, power))
-
-
-def _read_table(builder: Any, table: Any, place: int) -> Any:
-    return load_vector(builder, builder.gep(table, [index(place)]), ir.VectorType(BYTE, _TABLE))
-
-
-def _look_up_bytes(builder: Any, table: Any, codes: Any) -> Any:
-    """Entries of a table in a register, by the lowest four bits of each code."""
-    places = builder.and_(codes, constant(codes.type, _TABLE - 1))
-    count = codes.type.count
-    if not UNIT.looks_up_bytes:
-        return _extracted(builder, table, places)
-    lanes = ir.Constant(ir.VectorType(I32, _TABLE), [min(i, count - 1) for i in range(_TABLE)])
-    if count < _TABLE:
-        places = builder.shuffle_vector(places, places, lanes)
-    found = instruction(builder, "llvm.x86.ssse3.pshuf.b.128", [table, places])
-    if count < _TABLE:
-        first = ir.Constant(ir.VectorType(I32, count), list(range(count)))
-        found = builder.shuffle_vector(found, found, first)
-    return found
-
-
-def _extracted(builder: Any, table: Any, places: Any) -> Any:
-    """The same, lane by lane, from memory."""
-    memory = cgutils.alloca_once_value(builder, table)
-    entries = builder.bitcast(memory, BYTE.as_pointer())
-    found = ir.Constant(places.type, ir.Undefined)
-    for lane in range(places.type.count):
-        place = builder.extract_element(places, ir.Constant(I32, lane))
-        entry = builder.load(builder.gep(entries, [builder.zext(place, I32)]))
-        found = builder.insert_element(found, entry, ir.Constant(I32, lane))
-    return found

@@ -22,8 +22,9 @@ from numba import float32, njit, types
 
 from pagoda.kernels.cpu.half import from_half, to_half
 from pagoda.kernels.cpu.nearest_codes import nearest_codes
-from pagoda.kernels.cpu.nearest_levels import nearest_levels
-from pagoda.kernels.cpu.number import bits_of, emitted, number_at, put_number
+from pagoda.kernels.cpu.nearest_levels import nearest_levels, weighted_error
+from pagoda.kernels.cpu.nearest_numbers import nearest_float8, nearest_whole, range_of
+from pagoda.kernels.cpu.number import emitted, number_at, put_number
 from pagoda.kernels.cpu.pack_codes import pack_codes
 from pagoda.kernels.cpu.routine import compiled
 from pagoda.kernels.cpu.ufloat8 import nearest_ufloat8, ufloat8
@@ -55,21 +56,6 @@ def _put_half(typing: Any, address: Any, value: Any) -> Any:
     return float32(types.intp, float32), emit
 
 
-@njit(error_model="numpy")
-def _float8(value: np.float32, fraction_bits: int, bias: int, largest: np.float32) -> int:
-    """The nearest float8, ties to even; beyond the largest it is that one."""
-    magnitude = abs(value)
-    if not magnitude < largest:  # not a number, too
-        magnitude = largest
-    sign = 128 if value < np.float32(0.0) else 0
-    shift = 23 - fraction_bits
-    if bits_of(magnitude) >> 23 <= 127 - bias:  # spaced evenly, like the smallest normal ones
-        return sign | int(np.rint(magnitude * np.float32(2.0 ** (bias + fraction_bits - 1))))
-    bits = bits_of(magnitude)
-    rounded = (bits + (1 << (shift - 1)) - 1 + ((bits >> shift) & 1)) >> shift
-    return sign | (int(rounded) - ((127 - bias) << fraction_bits))
-
-
 @njit(error_model="numpy", fastmath=_SUM)
 def _squares(x: int, size: int) -> np.float32:
     total = np.float32(0.0)
@@ -77,15 +63,6 @@ def _squares(x: int, size: int) -> np.float32:
         value = number_at(x, i, False)
         total += value * value
     return total
-
-
-@njit(error_model="numpy")
-def _range_of(x: int, size: int) -> tuple[np.float32, np.float32]:
-    low = high = number_at(x, 0, False)
-    for i in range(1, size):
-        value = number_at(x, i, False)
-        low, high = min(low, value), max(high, value)
-    return low, high
 
 
 @njit(error_model="numpy")
@@ -117,7 +94,8 @@ def encode_routine(code: str, fit: str) -> Any:
         offset  where the offset goes
         levels  [TABLE_SIZE] int8
         bounds  [TABLE_SIZE] float32: between the levels of codes of b bits those from 2 ** b on,
-                and of windows likewise; the first is what a root mean square of 1 is brought to
+                and of windows likewise, as trees (`level_tables`); the first is what a root mean
+                square of 1 is brought to
         weights [head_size] float32: how much an error of each number counts; for `weighted` alone
         memory  [2, head_size] float32
     """
@@ -133,18 +111,15 @@ def encode_routine(code: str, fit: str) -> Any:
 
 @cache
 def _encode_whole(code: VectorCode) -> Any:
-    size, text, is_half = code.head_size, code.text, code.scale == "float16"
+    text, is_half = code.text, code.scale == "float16"
 
     def encode(
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
         levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
-        limit = np.float32(127.0)
-        low, high = _range_of(x, size)
-        factor = _inverse(_put_scale(scale, max(-low, high) / limit, is_half))
-        for i in range(size):
-            value = min(max(np.rint(number_at(x, i, False) * factor), -limit), limit)
-            put_number(memory, i, np.float32(int(value) & 255), False)
+        low, high = range_of(x, text)
+        largest = max(-low, high) / np.float32(127.0)
+        nearest_whole(x, memory, _inverse(_put_scale(scale, largest, is_half)), text)
         pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
@@ -152,9 +127,8 @@ def _encode_whole(code: VectorCode) -> Any:
 
 @cache
 def _encode_float8(code: VectorCode) -> Any:
-    size, text, is_half = code.head_size, code.text, code.scale == "float16"
-    form, has_scale = FLOAT8_FORMS[code.numbers], code.scale is not None
-    fraction_bits, bias, largest = form.fraction_bits, form.bias, np.float32(form.largest)
+    text, is_half, has_scale = code.text, code.scale == "float16", code.scale is not None
+    largest = np.float32(FLOAT8_FORMS[code.numbers].largest)
 
     def encode(
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
@@ -162,11 +136,9 @@ def _encode_float8(code: VectorCode) -> Any:
     ) -> None:  # fmt: skip
         factor = np.float32(1.0)
         if has_scale:
-            low, high = _range_of(x, size)
+            low, high = range_of(x, text)
             factor = _inverse(_put_scale(scale, max(-low, high) / largest, is_half))
-        for i in range(size):
-            found = _float8(number_at(x, i, False) * factor, fraction_bits, bias, largest)
-            put_number(memory, i, np.float32(found), False)
+        nearest_float8(x, memory, factor, text)
         pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
@@ -174,15 +146,14 @@ def _encode_float8(code: VectorCode) -> Any:
 
 @cache
 def _encode_even(code: VectorCode) -> Any:
-    size, text, is_half = code.head_size, code.text, code.scale == "float16"
-    width = code.widths[0]
+    text, is_half, width = code.text, code.scale == "float16", code.widths[0]
     assert code.widths == (width,) * len(code.widths)
 
     def encode(
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
         levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
-        low, high = _range_of(x, size)
+        low, high = range_of(x, text)
         start = _put_scale(offset, low, is_half)
         steps = np.float32((1 << width) - 1)
         factor = _inverse(_put_scale(scale, (high - start) / steps, is_half))
@@ -223,7 +194,7 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
 
 @cache
 def _encode_weighted(code: VectorCode) -> Any:
-    size, text, nothing = code.head_size, code.text, np.float32(0.0)
+    size, text = code.head_size, code.text
 
     def encode(
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
@@ -233,9 +204,10 @@ def _encode_weighted(code: VectorCode) -> Any:
         middle = nearest_ufloat8(rms * _inverse(number_at(bounds, 0, False)))
         best, least = middle, np.float32(np.inf)
         for tried in range(max(middle - SCALE_REACH, 0), min(middle + SCALE_REACH, 255) + 1):
-            factor = _inverse(ufloat8(tried))
-            nearest_levels(x, memory, nothing, factor, levels, bounds, text)
-            error = _weighted_error(x, memory + size * 4, weights, size, ufloat8(tried))
+            tried_scale = ufloat8(tried)
+            error = weighted_error(
+                x, _inverse(tried_scale), tried_scale, weights, levels, bounds, text
+            )
             if error < least:
                 best, least = tried, error
         nearest_codes(x, memory, _inverse(ufloat8(best)), weights, levels, bounds, text)
@@ -243,13 +215,3 @@ def _encode_weighted(code: VectorCode) -> Any:
         pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
-
-
-@njit(error_model="numpy", fastmath=_SUM)
-def _weighted_error(x: int, levels: int, weights: int, size: int, scale: np.float32) -> np.float32:
-    """Σ weight · (x - scale · level)²."""
-    total = np.float32(0.0)
-    for i in range(size):
-        error = number_at(x, i, False) - scale * number_at(levels, i, False)
-        total += number_at(weights, i, False) * error * error
-    return total

@@ -8,21 +8,31 @@ The table of a head has, one after the other,
                                               windows likewise, again and again: what a code has
                                               above its bits is ignored
     128 lower bytes and 128 upper bytes       of windows of 7 bits
+
+The bounds between levels are trees: the middle one first, then the two that are next compared with,
+the four after these, so that each step of a search looks up in neighbours,
+
+    bound n of a tree = entry n of its table, n = 1, 2, 3 …; those below it 2 n, those above 2 n + 1
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import (
     FLOAT8_FORMS,
+    MEMORY,
     MOST_LEVEL_BITS,
+    MOST_PATH_BITS,
     MOST_WINDOW_BITS,
     TABLE_SIZE,
     WINDOWS,
     Numbers,
     VectorCode,
+    path_place,
 )
 
 LONG = 64
@@ -41,6 +51,27 @@ def head_tables(levels: Array) -> Array:
     longest = WINDOWS + 2**MOST_WINDOW_BITS
     parts.extend(byte_tables(levels[..., longest : longest + 2**MOST_WINDOW_BITS]))
     return np.concatenate(parts, axis=-1)
+
+
+def bound_trees(bounds: Array) -> Array:
+    """The bounds of each table as a tree; bounds, and what is returned: [..., TABLE_SIZE] float32,
+    ascending from the beginning of a table on."""
+    return np.ascontiguousarray(bounds[..., _tree_places()])
+
+
+@cache
+def _tree_places() -> Array:
+    """[TABLE_SIZE]: which of ascending bounds is where trees have one."""
+    places = np.arange(TABLE_SIZE)
+    tables = [(2**bits, 2**bits) for bits in range(1, MOST_LEVEL_BITS + 1)]
+    for width in range(1, MOST_PATH_BITS + 1):
+        count = 2 ** (width - 1)
+        tables += [(path_place(width) + steps * count, count) for steps in range(2 ** (MEMORY + 1))]
+    for first, count in tables:
+        for node in range(1, count):
+            step = 2 ** (node.bit_length() - 1)
+            places[first + node] = first + (2 * (node - step) + 1) * count // (2 * step) - 1
+    return places
 
 
 def places_of(code: VectorCode, width: int) -> tuple[list[int], list[int]]:

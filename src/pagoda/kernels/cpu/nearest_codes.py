@@ -53,7 +53,7 @@ def nearest_codes(
     the nearest path, or each number's own.
 
     x: [head_size] float32. weights: likewise, of squared errors. levels, int8, and bounds, float32:
-    tables. code: of a `VectorCode`, a constant. What is no number gets some code.
+    tables, bounds as trees. code: of a `VectorCode`, a constant. What is no number gets some code.
     """
     vector_code = VectorCode.of_text(code.literal_value)
     chunks: dict[bool, list[tuple[int, int]]] = {True: [], False: []}

@@ -1,23 +1,30 @@
-"""The levels nearest to the numbers of a vector, chunk by chunk in registers."""
+"""The levels nearest to the numbers of a vector, chunk by chunk in registers.
+
+Bounds are trees, as `level_tables` lays them out: those that a step may compare with lie side by
+side, so a few instructions look up as many as there are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.number import constant, emitted
+from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.vector import (
     BYTE,
     F32,
     I32,
     LANES,
     UNIT,
+    combine_lanes,
     floats,
     index,
     instruction,
+    lane_numbers,
     load_vector,
     spread,
     store_vector,
@@ -25,6 +32,11 @@ from pagoda.kernels.cpu.vector import (
 from pagoda.kernels.vector_code import CHUNK, VectorCode
 
 _COUNTS = ir.VectorType(I32, CHUNK)
+_SIGN = 31
+"""Bit of an int32."""
+
+Load = Callable[[Any, int], Any]
+"""Gives so many entries of a table from one of them on, float32; one: a number."""
 
 
 @emitted
@@ -35,7 +47,8 @@ def nearest_levels(
     levels of these.
 
     x: [head_size] float32. levels, int8, and bounds, float32: tables whose entries for b bits begin
-    at 2 ** b. code: of a `VectorCode`, a constant. What is no number gets the lowest level.
+    at 2 ** b, bounds as trees. code: of a `VectorCode`, a constant. What is no number gets the
+    lowest level.
     """
     widths = VectorCode.of_text(code.literal_value).widths
     size = types.intp
@@ -44,14 +57,11 @@ def nearest_levels(
         source, codes = (builder.inttoptr(each, F32.as_pointer()) for each in args[:2])
         found = builder.gep(codes, [index(CHUNK * len(widths))])
         taken_away, times = (spread(builder, each, CHUNK) for each in args[2:4])
-        level_table = builder.inttoptr(args[4], BYTE.as_pointer())
-        bound_table = builder.inttoptr(args[5], F32.as_pointer())
         for chunk, width in enumerate(widths):
             place = [index(chunk * CHUNK)]
             read = load_vector(builder, builder.gep(source, place), floats(CHUNK))
             values = builder.fmul(builder.fsub(read, taken_away), times)
-            search = Search(builder, level_table, bound_table, 2**width, 2**width)
-            below, level = search.nearest(values)
+            below, level = _search(builder, args[4], args[5], width).nearest(values)
             store_vector(builder, builder.sitofp(below, floats(CHUNK)), builder.gep(codes, place))
             store_vector(builder, level, builder.gep(found, place))
         return context.get_dummy_value()
@@ -60,7 +70,34 @@ def nearest_levels(
     return types.void(size, size, float32, float32, size, size, code), emit
 
 
-_HALVES = UNIT.table_lanes == LANES
+@emitted
+def weighted_error(
+    typing: Any, x: Any, factor: Any, scale: Any, weights: Any, levels: Any, bounds: Any, code: Any
+) -> Any:
+    """Σ weight · (x - scale · level)² of the levels that are nearest to x · factor; nothing is
+    written.
+
+    x, weights: [head_size] float32. The rest as `nearest_levels` takes it.
+    """
+    widths = VectorCode.of_text(code.literal_value).widths
+    size, float32 = types.intp, types.float32
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, counts = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 3))
+        times, scale = (spread(builder, each, CHUNK) for each in args[1:3])
+        total = constant(floats(CHUNK), 0.0)
+        for chunk, width in enumerate(widths):
+            values, weight = (
+                load_vector(builder, builder.gep(each, [index(chunk * CHUNK)]), floats(CHUNK))
+                for each in (source, counts)
+            )
+            search = _search(builder, args[4], args[5], width)
+            _, level = search.nearest(builder.fmul(values, times))
+            error = builder.fsub(values, builder.fmul(scale, level))
+            total = fused(builder, builder.fmul(weight, error), error, total)
+        return combine_lanes(builder, total, builder.fadd)
+
+    return float32(size, float32, float32, size, size, size, code), emit
 
 
 class Search:
@@ -74,59 +111,89 @@ class Search:
 
     def nearest(self, values: Any) -> tuple[Any, Any]:
         """How many bounds lie below each value, int32, and the levels of these: [16]."""
-        return self.by_halves(values) if _HALVES else self.one_by_one(values)
-
-    def one_by_one(self, values: Any) -> tuple[Any, Any]:
-        """Bounds below each value, int32, and the level there, float32: all are compared."""
         builder = self._builder
-        count_cell = cgutils.alloca_once_value(builder, constant(_COUNTS, 0))
-        level_cell = cgutils.alloca_once(builder, floats(CHUNK))
-        builder.store(self._level(index(0)), level_cell)
-        with cgutils.for_range(builder, index(self._count - 1)) as loop:
-            bound = builder.load(builder.gep(self._bounds, [loop.index]))
-            above = builder.fcmp_ordered(">", values, spread(builder, bound, CHUNK))
-            more = builder.sub(builder.load(count_cell), builder.sext(above, _COUNTS))
-            builder.store(more, count_cell)
-            next_level = self._level(builder.add(loop.index, index(1)))
-            builder.store(builder.select(above, next_level, builder.load(level_cell)), level_cell)
-        return builder.load(count_cell), builder.load(level_cell)
+        below, size = constant(_COUNTS, 0), 1
+        while size < self._count:
+            bound = _entries(builder, self._load_bounds(size), size, below)
+            above = builder.fcmp_ordered(">", values, bound)
+            twice = builder.add(below, below)
+            below = builder.select(above, builder.add(twice, constant(_COUNTS, 1)), twice)
+            size *= 2
+        return below, _entries(builder, self._load_levels, self._count, below)
 
-    def by_halves(self, values: Any) -> tuple[Any, Any]:
-        """The same, the bounds that are left halved in every step."""
-        builder = self._builder
-        bounds = [
-            load_vector(builder, builder.gep(self._bounds, [index(part)]), floats())
-            for part in range(0, self._count, LANES)
-        ]
-        below, step = constant(_COUNTS, 0), self._count // 2
-        while step:
-            place = builder.add(below, constant(_COUNTS, step - 1))
-            above = builder.fcmp_ordered(">", values, self._entries(bounds, place))
-            further = builder.add(below, constant(_COUNTS, step))
-            below, step = builder.select(above, further, below), step // 2
-        kept = ir.VectorType(BYTE, LANES)
-        levels = []
-        for part in range(0, self._count, LANES):
-            read = load_vector(builder, builder.gep(self._levels, [index(part)]), kept)
-            levels.append(builder.sitofp(read, floats()))
-        return below, self._entries(levels, below)
+    def _load_bounds(self, size: int) -> Load:
+        """Of the step that chooses among so many."""
 
-    def _level(self, place: Any) -> Any:
-        builder = self._builder
-        level = builder.sitofp(builder.load(builder.gep(self._levels, [place])), F32)
-        return spread(builder, level, CHUNK)
+        def load(place: Any, lanes: int) -> Any:
+            source = self._builder.gep(self._bounds, [self._builder.add(index(size), place)])
+            return _load(self._builder, source, F32, lanes)
 
-    def _entries(self, tables: list[Any], places: Any) -> Any:
-        """Of one, two or four vectors: entry by entry, by the lowest bits of each place."""
+        return load
+
+    def _load_levels(self, place: Any, lanes: int) -> Any:
         builder = self._builder
-        if len(tables) == 1:
-            return instruction(builder, "llvm.x86.avx512.permvar.sf.512", [tables[0], places])
+        read = _load(builder, builder.gep(self._levels, [place]), BYTE, lanes)
+        return builder.sitofp(read, F32 if lanes == 1 else floats(lanes))
+
+
+def _search(builder: Any, levels: Any, bounds: Any, width: int) -> Search:
+    """Among those of codes of a width; addresses of the tables."""
+    tables = builder.inttoptr(levels, BYTE.as_pointer()), builder.inttoptr(bounds, F32.as_pointer())
+    return Search(builder, *tables, 2**width, 2**width)
+
+
+def _load(builder: Any, source: Any, kind: Any, lanes: int) -> Any:
+    if lanes == 1:
+        return builder.load(source)
+    return load_vector(builder, source, ir.VectorType(kind, lanes))
+
+
+def _entries(builder: Any, load: Load, count: int, places: Any) -> Any:
+    """Of a table of so many, which may be read beyond its end: the entry of each place, [16]."""
+    if count == 1:
+        return spread(builder, load(index(0), 1), CHUNK)
+    lanes = UNIT.table_lanes
+    if not lanes:
+        return _one_by_one(builder, load, count, places)
+    tables = [load(index(part), lanes) for part in range(0, count, lanes)]
+    if lanes == LANES:
+        return _looked_up(builder, tables, places)
+    halves = []
+    for first in range(0, CHUNK, lanes):
+        part = builder.shuffle_vector(places, places, lane_numbers(range(first, first + lanes)))
+        halves.append(_looked_up(builder, tables, part))
+    return builder.shuffle_vector(*halves, lane_numbers(range(CHUNK)))
+
+
+def _looked_up(builder: Any, tables: list[Any], places: Any) -> Any:
+    """In vectors of as many entries as one instruction takes: higher bits choose among these."""
+    lanes = places.type.count
+    name = "llvm.x86.avx512.permvar.sf.512" if lanes == LANES else "llvm.x86.avx2.permps"
+    if lanes == LANES and len(tables) > 1:
         found = [
             instruction(builder, "llvm.x86.avx512.vpermi2var.ps.512", [low, places, high])
             for low, high in zip(tables[::2], tables[1::2], strict=True)
         ]
-        if len(found) == 1:
-            return found[0]
-        chosen = builder.and_(places, constant(_COUNTS, 2 * LANES))
-        is_high = builder.icmp_signed("!=", chosen, constant(_COUNTS, 0))
-        return builder.select(is_high, found[1], found[0])
+        lanes *= 2
+    else:
+        found = [instruction(builder, name, [table, places]) for table in tables]
+    while len(found) > 1:
+        moved = builder.shl(places, constant(places.type, _SIGN + 1 - lanes.bit_length()))
+        is_high = builder.icmp_signed("<", moved, constant(places.type, 0))
+        pairs = zip(found[::2], found[1::2], strict=True)
+        found, lanes = [builder.select(is_high, high, low) for low, high in pairs], 2 * lanes
+    return found[0]
+
+
+def _one_by_one(builder: Any, load: Load, count: int, places: Any) -> Any:
+    """For CPUs that look nothing up."""
+    cell = cgutils.alloca_once(builder, floats(CHUNK))
+    builder.store(spread(builder, load(index(0), 1), CHUNK), cell)
+    with cgutils.for_range(builder, index(count - 1)) as loop:
+        place = builder.add(loop.index, index(1))
+        is_here = builder.icmp_signed(
+            "==", places, spread(builder, builder.trunc(place, I32), CHUNK)
+        )
+        entry = spread(builder, load(place, 1), CHUNK)
+        builder.store(builder.select(is_here, entry, builder.load(cell)), cell)
+    return builder.load(cell)
