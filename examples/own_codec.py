@@ -40,7 +40,7 @@ def main() -> None:
 
 def read(llm: LLM, num_tokens: int) -> tuple[float, list[int]]:
     """A text's mean log-probability of a token, and the likeliest token at each place."""
-    text = "".join(pydoc_data.topics.topics.values())  # Python's own manual
+    text = "".join(pydoc_data.topics.topics.values())[: 20 * num_tokens]  # Python's own manual
     tokens = llm.get_tokenizer().encode(text)[:num_tokens]
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1)
     (output,) = llm.generate([tokens], params, use_tqdm=False)

@@ -182,7 +182,7 @@ def recent(num: int, distance: float, seed: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_density_is_never_far_behind_lru(seed: int) -> None:
-    chains = recent(3000, 40, seed) + recent(3000, 15, seed + 9)
+    chains = recent(2000, 40, seed) + recent(2000, 15, seed + 9)
     for num_blocks in (60, 150):
         lru = hit_rate("lru", chains, num_blocks)
         assert hit_rate("density", chains, num_blocks) > lru - 0.5

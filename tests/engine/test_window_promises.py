@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from few_layers import with_layers
 from preempting import preempt_every_fourth
 from served_at_once import most_running
 
@@ -56,7 +57,8 @@ SPOKEN = [
     ("two kinds", {"kv_cache_dtype": "turboquant_4bit_nc"}),
     ("half", {"kv_retention": "streaming:sinks=4,window=40"}),
 ]
-"""For the default model as well; all others for one that is small, and rests on all it has read."""
+"""For ten layers of the default model as well; all others for a small one, which rests on all that
+it has read."""
 SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1280}
 """TurboQuant leaves two layers at each end as they are."""
 Tokens = list[list[int]]
@@ -71,6 +73,12 @@ def named(mix: tuple[str, dict[str, object]]) -> str:
 @pytest.fixture(scope="module")
 def model() -> Model:
     return load_model(EngineOptions(max_model_len=1088))
+
+
+@pytest.fixture(scope="module")
+def spoken(model: Model) -> Model:
+    """Every third layer of it."""
+    return with_layers(model, range(0, len(model.spec.layers), 3))
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +124,7 @@ def tokens_of(llm: LLM, prompts: Tokens, **options: object) -> Tokens:
 
 @pytest.mark.parametrize(
     ("which", "mix"),
-    [*(("small", mix) for mix in MIXES), *(("model", mix) for mix in SPOKEN)],
+    [*(("small", mix) for mix in MIXES), *(("spoken", mix) for mix in SPOKEN)],
     ids=lambda value: value if isinstance(value, str) else named(value),
 )
 def test_hit_miss_chunks_crowd_forks_and_preemption_agree(
@@ -150,29 +158,29 @@ def prompts_of(model: Model) -> Tokens:
     return [model.tokenizer.encode(text)[:60] for text in texts]
 
 
-def test_a_next_turn_begins_where_the_last_ended(model: Model) -> None:
+def test_a_next_turn_begins_where_the_last_ended(spoken: Model) -> None:
     """Blocks of a window go while a turn is computed, but not those that the next one needs."""
-    own = with_windows(model, "half")
+    own = with_windows(spoken, "half")
     llm = engine_of(own, 512, num_gpu_blocks_override=100)
-    turns = model.tokenizer.encode(" ".join(PROMPTS[:12]))[:150]
+    turns = spoken.tokenizer.encode(" ".join(PROMPTS[:12]))[:150]
     [answer] = tokens_of(llm, [turns])
-    follow_up = [*turns, *answer, *model.tokenizer.encode(" And then?")]
+    follow_up = [*turns, *answer, *spoken.tokenizer.encode(" And then?")]
     before = llm.stats().prefix_cache_hits
     tokens_of(llm, [follow_up])
     assert llm.stats().prefix_cache_hits - before == (len(turns) + NUM_TOKENS - 1) // 16 * 16
 
 
-def test_requests_of_different_retentions_share_nothing(model: Model) -> None:
-    llm = engine_of(model, request_kv_retention=True)
-    prompt = model.tokenizer.encode(" ".join(PROMPTS[:8]))[:120]
+def test_requests_of_different_retentions_share_nothing(spoken: Model) -> None:
+    llm = engine_of(spoken, request_kv_retention=True)
+    prompt = spoken.tokenizer.encode(" ".join(PROMPTS[:8]))[:120]
     narrow = "streaming:sinks=4,window=32"
-    whole, kept = tokens_of(llm, [prompt]), tokens_of(llm, [prompt], kv_retention=narrow)
+    whole, kept = told(llm, [prompt]), told(llm, [prompt], kv_retention=narrow)
     assert llm.stats().prefix_cache_hits == 0
-    assert tokens_of(llm, [prompt], kv_retention=narrow) == kept
+    assert told(llm, [prompt], kv_retention=narrow) == kept
     assert llm.stats().prefix_cache_hits > 0
-    assert tokens_of(llm, [prompt]) == whole
-    of_all = engine_of(model, kv_retention=narrow)
-    assert tokens_of(of_all, [prompt]) == kept
+    assert told(llm, [prompt]) == whole
+    of_all = engine_of(spoken, kv_retention=narrow)
+    assert told(of_all, [prompt]) == kept
 
 
 def test_16_sequences_of_4096_tokens_in_about_half_the_pool(model: Model) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ from parameter_count import parameters
 from tower_count import tower_parameters
 
 Config = dict[str, Any]
+Field = tuple[str, ...]
+"""Its name, behind those of the sections that it is in."""
 Figures = dict[str, Any]
 
 NAMES = {
@@ -86,9 +89,9 @@ def saved(case: str) -> Config:
     return {**values, "dtype": "float16"}
 
 
-def fields_of(config: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def fields_of(config: Mapping[str, Any]) -> list[Field]:
     """The fields of a config and of the sections in it, but not of what sees."""
-    found: list[tuple[str, ...]] = []
+    found: list[Field] = []
     for name, value in config.items():
         found.append((name,))
         if isinstance(value, dict) and name != "vision_config":
@@ -96,7 +99,11 @@ def fields_of(config: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return found
 
 
-def without(config: Config, *fields: tuple[str, ...]) -> Config:
+def named(fields: Iterable[Field]) -> str:
+    return " and ".join(".".join(field) for field in fields)
+
+
+def without(config: Config, *fields: Field) -> Config:
     """The config with these fields taken away."""
     values = copy.deepcopy(config)
     for *above, name in fields:
@@ -107,12 +114,13 @@ def without(config: Config, *fields: tuple[str, ...]) -> Config:
     return values
 
 
-def nulled(config: Config, field: tuple[str, ...]) -> Config:
+def nulled(config: Config, *fields: Field) -> Config:
     values = copy.deepcopy(config)
-    section = values
-    for name in field[:-1]:
-        section = section[name]
-    section[field[-1]] = None
+    for *above, name in fields:
+        section = values
+        for key in above:
+            section = section[key] or {}
+        section[name] = None
     return values
 
 
@@ -214,6 +222,26 @@ def disagreements(name: str, config: Config) -> Iterator[str]:
     yield from differences(name, engine, in_vllm, "plan for vLLM")
 
 
+class NotedFields(dict[str, Any]):
+    """A config, or a section of one, that notes under which names it is asked for fields."""
+
+    def __init__(self, values: Mapping[str, Any], names: set[str]) -> None:
+        super().__init__(values)
+        self._names = names
+
+    def get(self, name: str, default: object = None) -> Any:
+        self._names.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self._names.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self._names.add(str(name))
+        return super().__contains__(name)
+
+
 def table_config(name: str) -> Config:
     return dict(model_rows()[name]["config"])
 
@@ -223,6 +251,34 @@ CONFIGS_READ = [*CASES, *ROWS]
 
 def config_of(name: str) -> Config:
     return saved(name) if name in CASES else table_config(name)
+
+
+@cache
+def without_each(name: str) -> tuple[list[Field], list[str]]:
+    """The fields whose names engine or plans ask for, in the whole config or where one of them is
+    taken away; and what the plans say otherwise then.
+
+    Nobody can tell whether any other field is there.
+    """
+    config = config_of(name)
+    asked: set[str] = set()
+    make = ModelConfig.__init__
+
+    def make_noted(own: ModelConfig, values: Mapping[str, Any], prefix: str = "") -> None:
+        make(own, NotedFields(values, asked), prefix)
+
+    tried: list[Field] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelConfig, "__init__", make_noted)
+        found = list(disagreements(name, config))
+        while left := [
+            field for field in fields_of(config) if field[-1] in asked and field not in tried
+        ]:
+            for field in left:
+                said = f"{name} without {'.'.join(field)}"
+                found += disagreements(said, without(config, field))
+            tried += left
+    return tried, found
 
 
 def test_every_family_is_among_them() -> None:
@@ -245,11 +301,15 @@ def test_a_row_with_a_feature_that_is_not_covered_is_planned_for_vllm_alone(name
 @pytest.mark.parametrize("name", CONFIGS_READ)
 def test_engine_and_plans_agree_without_any_field(name: str) -> None:
     config = config_of(name)
-    found = list(disagreements(name, config))
-    for field in fields_of(config):
+    asked, found = without_each(name)
+    found = [*found]
+    for field in asked:
         said = ".".join(field)
-        found += disagreements(f"{name} without {said}", without(config, field))
         found += disagreements(f"{name} with a null {said}", nulled(config, field))
+    others = [field for field in fields_of(config) if field not in asked]
+    said = named(others)
+    found += disagreements(f"{name} without {said}", without(config, *others))
+    found += disagreements(f"{name} with a null {said}", nulled(config, *others))
     assert found == []
 
 
@@ -257,10 +317,10 @@ def test_engine_and_plans_agree_without_any_field(name: str) -> None:
 def test_engine_and_plans_agree_without_any_two_fields(family: str) -> None:
     name = [case for case in CASES if CASES[case].family == family][-1]
     config = saved(name)
+    asked, _ = without_each(name)
     found: list[str] = []
-    for pair in itertools.combinations(fields_of(config), 2):
-        said = " and ".join(".".join(field) for field in pair)
-        found += disagreements(f"{name} without {said}", without(config, *pair))
+    for pair in itertools.combinations(asked, 2):
+        found += disagreements(f"{name} without {named(pair)}", without(config, *pair))
     assert found == []
 
 
@@ -269,12 +329,20 @@ def test_the_engine_takes_what_transformers_takes_for_a_field(name: str) -> None
     config = config_of(name)
     text = ("text_config",) if "text_config" in config else ()
     types = (*text, "layer_types")
+    asked, _ = without_each(name)
+    fields = [  # without those of positions, and the one that names the class of the config
+        field
+        for field in fields_of(config)
+        if field != ("model_type",) and len(field) <= len(text) + 1
+    ]
+    others = [field for field in fields if field not in asked]
     found: list[str] = []
-    for field in fields_of(config):
-        if field == ("model_type",) or len(field) > len(text) + 1:
-            continue  # which names the class of the config; fields of positions
-        # older configs have no layer_types, from which the windows follow first
-        for lacking in (without(config, field), without(config, field, types)):
+    for lacked in ([], others, *([field] for field in fields if field in asked)):
+        lackings = [without(config, *lacked)]
+        if types in fields and types not in lacked:
+            # older configs have no layer_types, from which the windows follow first
+            lackings.append(without(config, *lacked, types))
+        for lacking in lackings:
             engine = by_engine(lacking)
             if "refused" in engine:
                 continue
@@ -282,7 +350,7 @@ def test_the_engine_takes_what_transformers_takes_for_a_field(name: str) -> None
                 theirs = by_transformers(lacking)
             except ZeroDivisionError:  # EXAONE 4 without windows has to have layer_types there
                 continue
-            said = f"{name} without {'.'.join(field)}"
+            said = f"{name} without {named(lacked)}"
             found += differences(said, engine, theirs, "transformers")
     assert found == []
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import uvicorn
+import uvicorn.server
 
 from pagoda.server.app import create_app
 from pagoda.server.keys import KeyRing
@@ -17,12 +20,24 @@ from pagoda.server.options import ServerOptions
 from pagoda.server.run import config_of
 
 
+class _Quick:
+    """asyncio for uvicorn's server, which looks every tenth of a second whether it shall end, and
+    takes another for its connections to close."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+
 @contextmanager
 def live_server(
     engine: Any, options: ServerOptions | None = None, keys: KeyRing | None = None
 ) -> Iterator[str]:
     """The address of a server over `engine`, as long as the block runs."""
-    with bind("127.0.0.1", 0) as listener:
+    with pytest.MonkeyPatch.context() as patch, bind("127.0.0.1", 0) as listener:
+        patch.setattr(uvicorn.server, "asyncio", _Quick())
         start_listening(listener)
         app = create_app(engine, options, keys)
         config = config_of(app, options or ServerOptions())

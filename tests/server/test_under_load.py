@@ -20,9 +20,9 @@ from server.sse import completion_text, events_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model]
 URL = "/v1/completions"
-QUEUE = 64
-NUM_ABORTS = 100
-NUM_CLIENTS = 300
+QUEUE = 32
+NUM_ABORTS = 60
+NUM_CLIENTS = 150
 """Both are more than there is room for: the queue, and sixteen that run."""
 STORIES = ["Once upon a time", "def add(a, b):", "The sun rises in", "1, 2, 3, 4,"]
 
@@ -60,7 +60,7 @@ async def leave_after(client: httpx.AsyncClient, number: int, num_events: int) -
     """Ask for a long answer and close the connection after a few events of it, or before any."""
     body = {
         **body_of(number, max_tokens=400),
-        "prompt": f"{number}: {'word ' * 20}",
+        "prompt": f"{number}: {'word ' * 8}",
         "stream": True,
     }
     if num_events == 0:

@@ -10,8 +10,7 @@ A place is that of one layer, or of one layer of each group: a block belongs to 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -22,21 +21,9 @@ from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.gpu.pinned import HostCopy, to_device
+from pagoda.storage.block_copies import BlockCopies
 
 BlockBytes = NDArray[np.uint8] | bytes | bytearray | memoryview
-
-
-class BlockCopies(Protocol):
-    """Of blocks, on their way to the host."""
-
-    @property
-    def is_done(self) -> bool:
-        """All are there: `wait` returns at once."""
-        ...
-
-    def wait(self) -> Iterable[NDArray[Any]]:
-        """Of each block [bytes of a block] uint8."""
-        ...
 
 
 class BlockStorage(ABC):

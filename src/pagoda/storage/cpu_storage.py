@@ -43,8 +43,8 @@ from pagoda.kernels.page_layout import (
     latent_layout,
     plain_layout,
 )
+from pagoda.storage.block_copies import BlockCopies
 from pagoda.storage.block_storage import (
-    BlockCopies,
     BlockStorage,
     require_format,
     size_of,

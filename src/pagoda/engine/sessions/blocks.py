@@ -17,7 +17,7 @@ from pagoda.engine.sessions.errors import SessionFailedError
 from pagoda.engine.sessions.session import Session
 from pagoda.engine.transfers.incoming import ImportBlocks, IncomingPrefix
 from pagoda.engine.transfers.stores import BeginExport
-from pagoda.storage.block_storage import BlockCopies
+from pagoda.storage.block_copies import BlockCopies
 from pagoda.tiers.shelf import Payloads
 from pagoda.tiers.tier import FrameBytes
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pagoda.cache import CacheManager
 from pagoda.engine.transfers.store_notes import StoreNote, StoreNotes
 from pagoda.engine.transfers.turn import TURN_BYTES
-from pagoda.storage.block_storage import BlockCopies
+from pagoda.storage.block_copies import BlockCopies
 from pagoda.tiers.mover import TierMover
 
 _TURN_NOTES = 1024
