@@ -29,7 +29,7 @@ from prompts import PROMPTS
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
-NUM_TOKENS = {"float32": 32, "bfloat16": 16}
+NUM_TOKENS = {"float32": 64, "bfloat16": 16}
 BLOCK_SIZE = 16
 FEW_TOKENS, SMALL_BLOCK = 9, 8
 """Where an answer is one of many that have to agree: a block and a bit, behind any prompt."""
@@ -189,7 +189,9 @@ def test_two_that_go_on_for_long_answer_alike_whatever_the_cache_does(
     two = [prompts[1], prompts[11]]
     alone = make(enable_prefix_caching=False, block_size=BLOCK_SIZE)
     expected = [told(alone, [prompt], 4 * SMALL_BLOCK)[0] for prompt in two]
-    assert [answer[:num_tokens] for answer in expected] == [baseline[1], baseline[11]]
+    num_tokens = min(num_tokens, 4 * SMALL_BLOCK)
+    at_once = [baseline[1][:num_tokens], baseline[11][:num_tokens]]
+    assert [answer[:num_tokens] for answer in expected] == at_once
     chunked = make(max_num_batched_tokens=7)
     assert told(chunked, two, 4 * SMALL_BLOCK) == expected
     assert told(chunked, two, 4 * SMALL_BLOCK) == expected

@@ -1,7 +1,7 @@
 """Random traffic over a pool that is too small; whatever happens, every answer is the right one."""
 
 from fake_model import VOCABULARY, FakeModel, expected_output, request
-from hypothesis import event, settings
+from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -291,5 +291,3 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-if settings.default.max_examples < 100:  # a third of a second each: the quick profile has fewer
-    TestSchedulerMachine.settings = settings(max_examples=25)
