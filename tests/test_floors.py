@@ -146,7 +146,9 @@ ROOMS = {
     "replay": Room(
         4, uses=("cache", "sizing", "scheduling", "planning", "roofline"), banned=NO_TORCH
     ),
-    "lab": Room(4, uses=("cache", "models.tokenizer", "sizing", "roofline", "engine")),
+    "lab": Room(
+        4, uses=("cache", "models.tokenizer", "storage", "tiers", "sizing", "roofline", "engine")
+    ),
     "server": Room(5, uses=(ALL_BELOW,)),
     "cluster": Room(5, uses=(ALL_BELOW,)),
     # `pagoda serve` starts the server.

@@ -173,7 +173,7 @@ def test_the_text_fills_all_windows_of_any_model(
     long = replace(model.spec, max_position_embeddings=10**6)
     for spec, size in ((model.spec, model.spec.max_position_embeddings), (long, 2048)):
         own = Calibration(spec, model.weights, model.loaded.files, 1)
-        assert [len(window) for window in own._windows("int4")] == [size] * 8
+        assert [len(window) for window in own.windows("kv_cache_dtype", "int4")] == [size] * 8
 
 
 def test_blocks_of_one_calibration_are_never_those_of_another(model: Model) -> None:

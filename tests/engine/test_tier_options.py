@@ -227,6 +227,7 @@ def test_any_fact_makes_another_namespace(tiny_model: Model) -> None:
         spec,
         "a,a",
         "n",
+        "",
     ]
     others: list[Any] = [
         None,
@@ -236,6 +237,7 @@ def test_any_fact_makes_another_namespace(tiny_model: Model) -> None:
         replace(spec, block_size=8),
         "b",
         "m",
+        "kvtc-8x a",
     ]
     own = namespace_of(*facts)
     assert namespace_of(*facts).digest == own.digest

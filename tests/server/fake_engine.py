@@ -113,7 +113,7 @@ class FakeTransfers:
         counts = ShelfCounts(rejected=Counter(checksum=1), failures=Counter(timeout=2))
         usage = TierUsage(3, 4096, None)
         shelf = ShelfStats("disk", True, True, 0.001, 1e9, usage, counts)
-        return TransferStats((shelf,), 64, 32, {"whole": 1})
+        return TransferStats((shelf,), 64, 32, {"whole": 1}, "kvtc-5x")
 
 
 class FakeEngine:

@@ -63,6 +63,7 @@ class CacheManager:
         *,
         enable_prefix_caching: bool = True,
         codec: str = "",
+        lossy_form: str = "",
         eviction: EvictionPolicy | str = "lru",
         windows: Sequence[AttentionWindow] = (FULL_ATTENTION,),
         under_way_tokens: int = EVERY_TOKEN,
@@ -71,6 +72,7 @@ class CacheManager:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`codec` names how K and V are stored: blocks stored differently never match.
+        `lossy_form` names what blocks may have gone through outside: likewise.
 
         `eviction` is a policy, or the name of one in `pagoda.cache.evictions`. `windows`: what rows
         see in the layers of each group. `under_way_tokens`: that many tokens of a sequence at most
@@ -79,10 +81,10 @@ class CacheManager:
         what becomes of blocks, and for how many seconds of `clock` they were idle.
         """
         checks.require_options(num_blocks, block_size, enable_prefix_caching)
-        checks.require_texts(codec=codec)
+        checks.require_texts(codec=codec, lossy_form=lossy_form)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
-        self._codec = codec
+        self._codec, self._lossy_form = codec, lossy_form
         self._in_flight = InFlightBlocks()
         self._windows = tuple(windows)
         self._needed = BlocksNeeded(block_size, under_way_tokens)
@@ -109,7 +111,7 @@ class CacheManager:
         """
         checks.require_texts(tenant=tenant, cache_salt=cache_salt)
         kept = "" if retention.is_full else str(retention)
-        origin = Origin(tenant, cache_salt, self._codec, kept)
+        origin = Origin(tenant, cache_salt, self._codec, kept, self._lossy_form)
         windows = tuple(window.narrowed(retention) for window in self._windows)
         table = BlockTable(origin, self, windows)
         table.move_to(0, self.block_size)

@@ -51,6 +51,8 @@ class LabOptions:
     kv_cache_dtype: Sequence[str] = field(default_factory=list)
     """Empty: all that model and device can take."""
     kv_retention: Sequence[str] = field(default_factory=list)
+    kv_tier_form: Sequence[str] = field(default_factory=list)
+    """Lossy forms of tiers that are tried beside the full cache."""
     windows: int | None = None
     window: int | None = None
     chunk: int | None = None
@@ -95,6 +97,12 @@ LAB_FLAGS = FlagGroup(
             TEXTS,
             "A retention that is tried, like streaming:sinks=4,window=508; may be given again.",
         ),
+        Flag(
+            "kv_tier_form",
+            LISTED,
+            "Lossy forms of tiers that are tried, like kvtc-4x,kvtc-5x: each chunk reads a prefix "
+            "that was loaded.",
+        ),
         Flag("windows", WHOLE, f"Pieces of the text; {_USUAL.windows} if not given."),
         Flag("window", TOKENS, f"Tokens in each; {_USUAL.window:,} if not given."),
         Flag(
@@ -126,7 +134,7 @@ LAB_FLAGS = FlagGroup(
             "other flags do not say so.",
         ),
     ),
-    defaults={"text": [], "kv_cache_dtype": [], "kv_retention": []},
+    defaults={"text": [], "kv_cache_dtype": [], "kv_retention": [], "kv_tier_form": []},
 )
 _ENGINE_FLAGS = ENGINE_FLAGS.only(
     "model",
@@ -183,18 +191,21 @@ def _prepare(
     """Everything that can be refused is refused here, and the soonest what takes the least time."""
     text = read_text([Path(each) for each in lab_options.text]) if lab_options.text else None
     text = text or default_text()
-    from pagoda.lab.subject import Subject, require_known  # with PyTorch, which takes seconds
+    # With PyTorch, which takes seconds.
+    from pagoda.lab.subject import Subject, require_forms, require_known
 
     names, retentions = lab_options.kv_cache_dtype, lab_options.kv_retention
+    forms = lab_options.kv_tier_form
+    require_forms(forms)
     require_known(options, names, retentions)
     with logging_to(console, "pagoda"):  # and not of all the engines that follow
         subject = Subject(load_for_bench(options, console), options)
     from pagoda.lab.lab import Lab
 
-    for line in [] if names or retentions else subject.left_out():
+    for line in [] if names or retentions or forms else subject.left_out():
         console.print(f"left out: {line}", highlight=False, markup=False)
     tokens = TokenText.of(text, subject.model.tokenizer)
-    return Lab(subject, subject.methods(names, retentions), sizes, tokens)
+    return Lab(subject, subject.methods(names, retentions, forms), sizes, tokens)
 
 
 def _told_on(console: Console) -> Callable[[str], None]:

@@ -30,16 +30,22 @@ def save_codecs(path: Path, codecs: Sequence[Codec | None]) -> None:
     Raises `OSError`.
     """
     arrays = {
-        f"{layer}.{name}.{kind}": np.ascontiguousarray(array)
+        f"{layer}.{name}.{kind}": array
         for layer, codec in enumerate(codecs)
         for name, side in _sides(codec).items()
         for kind, array in side.arrays.items()
     }
+    write_arrays(path, arrays, {_DIGESTS: json.dumps(_digests(codecs))})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array], told: dict[str, str]) -> None:
+    """A safetensors file, whole or not at all; `told`: what it says of them. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         beside = Path(file.name)
         try:
-            file.write(save(arrays, {_DIGESTS: json.dumps(_digests(codecs))}))
+            whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+            file.write(save(whole, told))
             file.close()
             beside.replace(path)
         finally:

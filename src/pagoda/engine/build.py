@@ -17,7 +17,7 @@ from pagoda.cache.spec import CacheSpec
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.engine.cache_watchers import CacheWatchers
 from pagoda.engine.core import Engine
-from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
+from pagoda.engine.devices.backend import Backend, FormPacking, Loaded, Running, Weights
 from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
@@ -48,11 +48,16 @@ from pagoda.sizing.stored_cache import StoredCache, stored_cache
 from pagoda.tiers.key_file import read_secret
 from pagoda.tiers.kinds import require_tier
 from pagoda.tiers.namespace import Namespace
+from pagoda.tiers.packing import Packing
 from pagoda.tiers.shares import Share, Shares
 from pagoda.tiers.tier_option import TierOption
 
 logger = logging.getLogger("pagoda")
 
+_LOSSY = (
+    "tiers keep blocks in the form %s: what is loaded from them is near to what was computed, and "
+    "answers behind it may be others; `pagoda lab --kv-tier-form` measures it"
+)
 _NOTHING_QUANTISED = (
     "--quantization %s changes nothing: no matrix is plain and of rows of whole blocks"
 )
@@ -164,13 +169,15 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     _log_cache(model, sized.capacity, stored)
     given = parse_quotas(options.tenant_quotas)
     quotas = quotas_of(given, sized.capacity)
+    packing = _packing(model, options, sized.capacity.spec)
     running = sized.start()
-    namespace = _namespace(model, options, sized.capacity.spec, running)
+    form = "" if packing is None else f"{packing.name} {packing.digest}"
+    namespace = _namespace(model, options, sized.capacity.spec, running, form)
     shares = shares_of(quotas, sized.capacity.num_blocks)
-    tiers = _tiers(model, options, sized.capacity.spec, namespace, secret, shares)
+    tiers = _tiers(model, options, sized.capacity.spec, namespace, secret, shares, packing)
     watch, watchers = StepWatch(), _watchers(options, sized.capacity, has_quotas=bool(quotas))
     told = [*watchers.all, *(() if tiers is None else tiers.watchers)]
-    cache = _cache(options, sized.capacity, running.storage.namespace, quotas, told)
+    cache = _cache(options, sized.capacity, running.storage.namespace, form, quotas, told)
     transfers = None
     if tiers is not None:
         args = (cache, running.storage, options.retention, watch.prefill_rate)
@@ -240,6 +247,7 @@ def _cache(
     options: EngineOptions,
     capacity: Capacity[CacheSpec],
     codec: str,
+    lossy_form: str,
     quotas: Mapping[str, Quota],
     watchers: Sequence[CacheWatcher],
 ) -> CacheManager:
@@ -248,6 +256,7 @@ def _cache(
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         codec=codec,
+        lossy_form=lossy_form,
         eviction=options.eviction_policy,
         windows=capacity.spec.windows,
         under_way_tokens=capacity.spec.under_way_tokens,
@@ -278,8 +287,19 @@ def _secret(options: EngineOptions) -> bytes | None:
     return None if file is None else read_secret("kv_tier_key_file", Path(file))
 
 
+def _packing(model: Model, options: EngineOptions, spec: CacheSpec) -> FormPacking | None:
+    """The lossy form of all tiers, if they have one. Raises `InvalidOptionError` as
+    `Loaded.packing` does."""
+    form = options.kv_tier_form
+    if form is None or not options.enable_prefix_caching:
+        return None
+    packing = model.loaded.packing(form, spec, options)
+    logger.warning(_LOSSY, form)
+    return packing
+
+
 def _namespace(
-    model: Model, options: EngineOptions, spec: CacheSpec, running: Running
+    model: Model, options: EngineOptions, spec: CacheSpec, running: Running, form: str
 ) -> Namespace | None:
     """Whose blocks can be this engine's; None where no block ever leaves it."""
     if not options.kv_tiers and options.kv_tier_key_file is None:
@@ -289,7 +309,7 @@ def _namespace(
         return None
     codecs = running.storage.namespace
     args = (model.spec, model.held, options.activation_dtype, spec, codecs, running.numerics())
-    return namespace_of(model.files, *args)
+    return namespace_of(model.files, *args, form=form)
 
 
 def _tiers(
@@ -299,6 +319,7 @@ def _tiers(
     namespace: Namespace | None,
     secret: bytes | None,
     shares: Shares,
+    packing: Packing | None,
 ) -> TierWiring | None:
     """What options ask for, if anything. Raises `InvalidOptionError` as `shelves_of` does."""
     if not options.kv_tiers or namespace is None:
@@ -312,8 +333,10 @@ def _tiers(
         secret=secret,
         is_on_cpu=model.backend.policy.kind == "CPU",
         shares=shares,
+        packing=packing,
     )
-    return TierWiring(shelves, spec) if shelves else None
+    name = None if packing is None else packing.name
+    return TierWiring(shelves, spec, name) if shelves else None
 
 
 def shares_of(quotas: Mapping[str, Quota], num_blocks: int) -> dict[str, Share]:

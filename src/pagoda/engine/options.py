@@ -25,6 +25,9 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 _OWN_SCHEME = "; what a checkpoint is quantised by is found in its files: leave the option out"
 
+_ONE_FORM = (
+    "all tiers of an engine keep blocks in one form: what is loaded from one is stored on others"
+)
 _NEEDS_KEY = (
     "is shared with others, so what lies there is encrypted: `pagoda tiers new-key FILE` makes a "
     "key, and kv_tier_key_file names it"
@@ -149,6 +152,12 @@ class EngineOptions:
         return tuple(tiers)
 
     @property
+    def kv_tier_form(self) -> str | None:
+        """The lossy form that blocks lie in on every tier; None: as they are."""
+        forms = {each.form for each in self.kv_tiers if isinstance(each, TierOption)}
+        return next(iter(forms), None)
+
+    @property
     def _given_tiers(self) -> Sequence[str | Tier]:
         given = [self.kv_tier] if isinstance(self.kv_tier, str) else self.kv_tier or ()
         return given if isinstance(given, Sequence) else [given]
@@ -216,6 +225,19 @@ class EngineOptions:
             shared = is_shared(tier) if isinstance(tier, TierOption) else tier.is_shared
             if shared and self.kv_tier_key_file is None:
                 raise InvalidOptionError("kv_tier", str(tier), _NEEDS_KEY)
+        self._require_one_form()
+
+    def _require_one_form(self) -> None:
+        """What went through a lossy form is never stored as if it had been computed."""
+        forms = {each.form if isinstance(each, TierOption) else None for each in self.kv_tiers}
+        if forms <= {None}:
+            return
+        told = ", ".join(sorted(each or "none" for each in forms))
+        if len(forms) > 1:
+            raise InvalidOptionError("kv_tier form", told, _ONE_FORM)
+        if not self.retention.is_full or self.request_kv_retention:
+            limit = "undoes the positions of whole prompts; leave kv_retention out"
+            raise InvalidOptionError("kv_tier form", told, limit)
 
 
 def _require_whole(name: str, value: object, low: int) -> None:

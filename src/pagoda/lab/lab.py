@@ -60,7 +60,7 @@ class Lab:
             name = f"window {number} of {len(self._windows)}"
             self._comparison.read(window, partial(on_part, name))
         self._look_for_passkeys(on_part)
-        for method in self._methods:
+        for method in self._in_pool:
             on_part(f"{method}: speed")
             prompts = self._windows[:NUM_SEQUENCES]
             self._speeds[method] = measure_speed(self._subject, method, prompts)
@@ -91,6 +91,11 @@ class Lab:
             notes=tuple(self._notes),
         )
 
+    @property
+    def _in_pool(self) -> Sequence[Method]:
+        """Without what lies on a tier, whose speed `benchmarks/tiers.py` measures."""
+        return [method for method in self._methods if method.tier_form is None]
+
     def _look_for_passkeys(self, on_part: OnPart) -> None:
         test = PasskeyTest(self._text, self._subject.model.tokenizer, self._sizes)
         usable = []
@@ -106,7 +111,7 @@ class Lab:
                     f"passkeys in {length:,} tokens: the full cache finds {share:.0%}, "
                     "so the other methods were not asked"
                 )
-        for method in self._methods[1:]:
+        for method in self._in_pool[1:]:
             for length in usable:
                 on_part(f"{method}: passkeys in {length:,} tokens")
                 scores = test.look(self._subject, method, length)

@@ -1,4 +1,4 @@
-"""A way to keep the cache: the axes along which the lab compares."""
+"""A way to keep the cache, in the pool or on a tier: the axes along which the lab compares."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ class Method:
     """As `EngineOptions`'."""
     retention: str = FULL_RETENTION
     """As `EngineOptions.kv_retention`."""
+    tier_form: str | None = None
+    """The lossy form of a tier that all blocks have come from; None: they stay in the pool."""
 
     def __str__(self) -> str:
+        if self.tier_form is not None:
+            return f"tier: {self.tier_form}"
         if self.retention == FULL_RETENTION:
             return self.kv_cache_dtype
         if self.kv_cache_dtype == AUTO:

@@ -5,6 +5,9 @@ The lab stands where the sampler does: the scheduler decides each step, the runn
     chunk 0             chunk 1             chunk 2
     written, attended   written, attended   …
                         reads chunk 0       reads chunks 0 and 1, from the pool
+
+With the lossy form of a tier, what a chunk has filled goes there and back before the next one: each
+reads a prefix that was loaded.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from pagoda.lab.method import Method
 from pagoda.lab.subject import Subject
+from pagoda.lab.tier_trip import TierTrip
 from pagoda.request import SamplingParams
 
 _ID = "lab"
@@ -42,12 +46,21 @@ class Reader:
         )
         self._runner = running.runner
         self.storage = running.storage
+        self._trip: TierTrip | None = None
+        """None: blocks stay in the pool."""
+        if method.tier_form is not None:
+            packing = subject.packing(method.tier_form, self.storage.spec)
+            self._trip = TierTrip(self.storage, packing)
         self.block_ids: NDArray[np.int32] = np.empty(0, np.int32)
         """The blocks that hold what was read so far; `HOLE` where none is kept."""
 
     @property
     def bytes_per_token(self) -> float:
-        """Of all layers, as they are stored, and of the longest text where not all is kept."""
+        """Of all layers, as they are stored, and of the longest text where not all is kept. On a
+        tier: of the frames of what was read so far."""
+        on_tier = None if self._trip is None else self._trip.bytes_per_token
+        if on_tier is not None:
+            return on_tier
         spec, longest = self.storage.spec, self._longest
         return (
             sum(
@@ -73,6 +86,8 @@ class Reader:
                 self.block_ids = scheduled.block_ids
                 yield self._runner.execute(plan)
                 scheduler.update(scheduled, None)
+                if self._trip is not None:
+                    self._trip.take(self.block_ids, num_read, scheduled.stop)
                 num_read = scheduled.stop
         finally:
             scheduler.abort(_ID)

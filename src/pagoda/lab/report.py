@@ -22,7 +22,8 @@ class MethodReport:
 
     method: Method
     bytes_per_token: float
-    """Of the pool, as it was allocated: scales, norms and layers that keep the dtype included."""
+    """Of the pool, as it was allocated: scales, norms and layers that keep the dtype included; of
+    frames where blocks lie on a tier."""
     bits_per_number: float
     """The same by the numbers of K and V."""
     quality: Quality | None = None
@@ -40,6 +41,7 @@ class MethodReport:
         return {
             "kv_cache_dtype": self.method.kv_cache_dtype,
             "retention": self.method.retention,
+            "tier_form": self.method.tier_form,
             "bytes_per_token": self.bytes_per_token,
             "bits_per_number": self.bits_per_number,
             **(self.quality.as_json() if self.quality else _UNKNOWN),

@@ -8,6 +8,7 @@ from typing import Any
 
 from pagoda.cache import num_blocks_for
 from pagoda.cache.formats import FLOAT_DTYPES, INT8_LATENTS, canonical
+from pagoda.cache.spec import CacheSpec
 from pagoda.engine.build import Model, assemble
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Running
@@ -16,6 +17,8 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.lab.method import FULL, Method
+from pagoda.tiers.packing import Packing
+from pagoda.tiers.tier_option import FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,13 @@ class Subject:
         asked = replace(asked, num_gpu_blocks_override=num_blocks)
         return assemble(replace(self.model, max_model_len=longest), asked)
 
+    def packing(self, form: str, cache: CacheSpec) -> Packing:
+        """What makes a tier's lossy form of a cache's blocks.
+
+        Raises `InvalidOptionError` where model or device do not suit it.
+        """
+        return self.model.loaded.packing(form, cache, self.options)
+
     def _num_blocks(self, options: EngineOptions, longest: int, num_tokens: int) -> int:
         """Blocks for so many tokens of requests of up to `longest`; no more than windows keep, and
         no fewer than one request takes."""
@@ -55,16 +65,21 @@ class Subject:
         return sum(max(each, min(whole, requests * (each + 1))) for each in kept)
 
     def methods(
-        self, names: Sequence[str] = (), retentions: Sequence[str] = ()
+        self,
+        names: Sequence[str] = (),
+        retentions: Sequence[str] = (),
+        forms: Sequence[str] = (),
     ) -> tuple[Method, ...]:
         """The full cache, it in other plain dtypes, and those named, or all that can be done here.
 
-        `retentions`: tried with the dtype of the activations; without `names`, no other format is.
-        Raises `InvalidOptionError` for a name that the model or the device cannot do.
+        `retentions`, and `forms` of tiers: tried with the dtype of the activations; without
+        `names`, no other format is. Raises `InvalidOptionError` for a name that the model or the
+        device cannot do.
         """
         kept = tuple(Method(retention=name) for name in retentions)
         for each in kept:
             self._try(each)
+        kept += tuple(Method(tier_form=name) for name in forms)
         if kept and not names:
             return (FULL, *kept)
         return (*self._stored(names), *kept)
@@ -112,6 +127,13 @@ class Subject:
 def options_with(options: EngineOptions, method: Method) -> EngineOptions:
     """The options of an engine that keeps its cache so."""
     return replace(options, kv_cache_dtype=method.kv_cache_dtype, kv_retention=method.retention)
+
+
+def require_forms(names: Sequence[str]) -> None:
+    """Raises `InvalidOptionError` for a form of tiers that there is not."""
+    for name in names:
+        if name not in FORMS:
+            raise InvalidOptionError("kv_tier_form", name, f"one of {', '.join(FORMS)}")
 
 
 def require_known(

@@ -70,7 +70,9 @@ def parse_tier_link(text: str) -> TierLink:
         return replace(_link(row), **_said(options))
     told = read_tier_text(text, KINDS, FIELD, others=rows)
     own = {name: value for name, value in told.options.items() if name not in {_LINK, *_FIGURES}}
-    replace(told, options=own).option()  # or raises
+    option = replace(told, options=own).option()  # or raises
+    if option.form is not None:
+        raise told.refusal("form: a plan counts whole blocks, leave it out")
     return _link_of(told)
 
 

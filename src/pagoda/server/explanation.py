@@ -63,6 +63,9 @@ class CacheExplanation(BaseModel):
     evicted: Evicted | None = left_out()
     diverged: Diverged | None = left_out()
     on_tier: OnTier | None = left_out()
+    lossy_form: str | None = left_out()
+    """What the tokens that were found may have gone through on a tier: they are near to what was
+    computed, and may not be it."""
     kept_apart_by: list[str] | None = left_out()
     """What the prompt has not in common with the same text in the cache: its tenant, its salt or
     its retention."""
@@ -104,6 +107,7 @@ class PromptLookup(NamedTuple):
             evicted=evicted,
             diverged=diverged,
             on_tier=None if miss.gated is None else _on_tier(miss.gated),
+            lossy_form=miss.origin.lossy_form.partition(" ")[0] or None,
             kept_apart_by=list(apart) or None,
         )
 
@@ -119,6 +123,9 @@ class PromptLookup(NamedTuple):
         self, miss: Miss, evicted: Evicted | None, diverged: Diverged | None, apart: Sequence[str]
     ) -> str:
         parts = [f"{miss.position:,} of {self.num_tokens:,} tokens were found."]
+        if miss.origin.lossy_form and miss.position:
+            form = miss.origin.lossy_form.partition(" ")[0]
+            parts.append(f"They may have gone through {form} on a tier, which loses a little.")
         for cause, number in miss.num_tokens.items():
             counted = f"{number:,} {'token' if number == 1 else 'tokens'}"
             parts.append(f"{counted}: {_WORDS[cause]}.")

@@ -156,6 +156,10 @@ METRIC_ROWS = (
               lambda figures: figures.transfers.num_tokens_asked),
     MetricRow("counter", "external_prefix_cache_hits", "Tokens that came from tiers.",
               lambda figures: figures.transfers.num_tokens_loaded),
+    MetricRow("gauge", "kv_tier_lossy_form",
+              "1 for the lossy form that all blocks lie in on tiers, if they have one.",
+              lambda figures: {(form,): 1 for form in [figures.transfers.lossy_form] if form},
+              labels=("form",)),
     MetricRow("counter", "kv_tier_lookups",
               "Look-ups of prefixes in tiers, and what was loaded after them, by how they ended.",
               lambda figures: {(how,): number

@@ -36,6 +36,7 @@ from pagoda.tiers.names import (
     namespace_of,
     short_form,
 )
+from pagoda.tiers.packing import Packing, PackingError
 from pagoda.tiers.seal import Seal, SealError
 from pagoda.tiers.tier import FrameBytes
 
@@ -66,6 +67,8 @@ class Rejection(StrEnum):
     """It does not decrypt with this tenant's key, or is not sealed as it should be."""
     LENGTH = "length"
     """It is longer than it says, or its payload is not as long as a block's."""
+    FORM = "form"
+    """Its payload is not what the lossy form that it should be of makes of a block."""
 
 
 class FrameError(Exception):
@@ -105,11 +108,16 @@ class FrameFormat:
     compression: Compression = NO_COMPRESSION
     owner: str = ""
     """Of a tenant with a share of the tier, in names."""
+    packing: Packing | None = None
+    """The lossy form that blocks lie in; None: as they are."""
 
     @property
     def max_bytes(self) -> int:
         """Of the longest frame."""
-        return _HEADER.size + self.payload_bytes + self.seal.extra_bytes + _CHECKSUM_BYTES
+        payload_bytes = self.payload_bytes
+        if self.packing is not None:
+            payload_bytes = self.packing.max_payload_bytes
+        return _HEADER.size + payload_bytes + self.seal.extra_bytes + _CHECKSUM_BYTES
 
     def name(self, block: BlockName) -> str:
         """Where a block's frame lies."""
@@ -119,6 +127,8 @@ class FrameFormat:
         """A block's frame. payload: `payload_bytes` of bytes, which are only read."""
         payload = memoryview(payload).cast("B")
         assert len(payload) == self.payload_bytes
+        if self.packing is not None:
+            payload = memoryview(self.packing.pack(block, payload))
         compression, body = self.compression.compress(payload)
         header = _HEADER.pack(
             _MAGIC,
@@ -136,7 +146,8 @@ class FrameFormat:
         return b"".join((header, stored, _checksum(header, stored)))
 
     def decode(self, block: BlockName, frame: FrameBytes) -> FrameBytes:
-        """A block's payload, `payload_bytes` long; it may be a view of `frame`.
+        """A block's payload, `payload_bytes` long; it may be a view of `frame`. Where it lies in a
+        lossy form, it is near to what `encode` was given.
 
         Raises `FrameError` for a frame that is not this block's, of this namespace and tenant.
         """
@@ -147,12 +158,23 @@ class FrameFormat:
             raise FrameError(Rejection.GROUP)
         if header.seal != self.seal.number:
             raise FrameError(Rejection.TENANT)
-        if header.payload_bytes != self.payload_bytes or len(frame) > self.max_bytes:
+        if not self._may_have(header.payload_bytes) or len(frame) > self.max_bytes:
             raise FrameError(Rejection.LENGTH)
         body = _revealed(header, header_bytes, stored, self.seal)
         if header.digest != self._digest(block):
             raise FrameError(Rejection.HASH)
-        return _payload(header, body)
+        payload = _payload(header, body)
+        if self.packing is None:
+            return payload
+        try:
+            return self.packing.unpack(block, memoryview(payload))
+        except PackingError:
+            raise FrameError(Rejection.FORM) from None
+
+    def _may_have(self, payload_bytes: int) -> bool:
+        if self.packing is None:
+            return payload_bytes == self.payload_bytes
+        return payload_bytes <= self.packing.max_payload_bytes
 
     def _digest(self, block: BlockName) -> bytes:
         return block_digest(self.namespace, block, self.seal.name_key)

@@ -34,6 +34,9 @@ class BlockName(NamedTuple):
 
     block_hash: bytes
     group: int
+    number: int | None = None
+    """Which block of its sequence it is, from 0, as its hash says too; None: it holds no tokens,
+    and no form but its own bytes will do."""
 
 
 def short_form(namespace: bytes) -> str:

@@ -6,8 +6,9 @@
     s3://bucket/prefix,endpoint=http://host:9000,region=eu-1
     rediss://host:6379/0,ca=FILE
 
-and behind any of them `store=always|reused`, `timeout=SECONDS`, `compression=none|zstd`. Options
-are told apart by their names, so an address may have commas of its own.
+and behind any of them `store=always|reused`, `timeout=SECONDS`, `compression=none|zstd`, or in
+place of it a lossy form, `form=kvtc-5x`. Options are told apart by their names, so an address may
+have commas of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from pagoda.byte_size import parse_byte_size
 from pagoda.errors import InvalidOptionError
@@ -26,6 +28,11 @@ from pagoda.tiers.tier import Tier
 FIELD = "kv_tier"
 _LONGEST = 4096
 _OPTION = re.compile(r",(?=[a-z_]+=)")
+
+
+FORMS = MappingProxyType({"kvtc-3x": 4, "kvtc-4x": 6, "kvtc-5x": 8, "kvtc-8x": 12, "kvtc-10x": 16})
+"""Lossy forms, and how many times fewer bytes than in bfloat16 the text that they are calibrated by
+takes in each. Another text takes more, and first blocks do: names say what is left of it."""
 
 
 class StorePolicy(StrEnum):
@@ -50,6 +57,8 @@ class TierOption:
     timeout_s: float
     compression: str
     """"none" or "zstd"."""
+    form: str | None = None
+    """One of `FORMS`, which loses something of each block; None: blocks come back as they went."""
     capacity_bytes: int | None = None
     ttl_s: float | None = None
     endpoint: str | None = None
@@ -108,6 +117,8 @@ class TierText:
         """The tier that is asked for, with whatever of address and size is said. Raises
         `InvalidOptionError` for what its kind does not take."""
         kind = self.kind
+        if {"form", "compression"} <= self.options.keys():
+            raise self.refusal("form: is packed already, leave compression out")
         option = TierOption(kind.name, self.address, kind.store, kind.timeout_s, kind.compression)
         for name, value in self.options.items():
             if name not in _READERS or not (name in _OF_ALL or name in kind.takes):
@@ -169,6 +180,12 @@ def _compression(option: TierOption, value: str, name: str) -> TierOption:
     return replace(option, compression=value)
 
 
+def _form(option: TierOption, value: str, name: str) -> TierOption:
+    if value not in FORMS:
+        raise InvalidOptionError(name, value, f"one of {', '.join(FORMS)}")
+    return replace(option, form=value, compression="none")
+
+
 def _size(option: TierOption, value: str, name: str) -> TierOption:
     return replace(option, capacity_bytes=parse_byte_size(name, value))
 
@@ -189,11 +206,12 @@ def _ca(option: TierOption, value: str, name: str) -> TierOption:
     return replace(option, ca_file=value)
 
 
-_OF_ALL = frozenset(("store", "timeout", "compression"))
+_OF_ALL = frozenset(("store", "timeout", "compression", "form"))
 _READERS: Mapping[str, Callable[[TierOption, str, str], TierOption]] = {
     "store": _store,
     "timeout": _timeout,
     "compression": _compression,
+    "form": _form,
     "size": _size,
     "ttl": _ttl,
     "endpoint": _endpoint,

@@ -28,6 +28,7 @@ from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.block_storage import BlockStorage
+from pagoda.tiers.packing import Packing
 
 if TYPE_CHECKING:  # an engine that nobody measures does without
     from pagoda.roofline import MachineLimits
@@ -73,6 +74,15 @@ class Weights(Protocol):
     def size_bytes(self) -> int: ...
 
 
+class FormPacking(Packing, Protocol):
+    """A lossy form of one cache's blocks."""
+
+    @property
+    def digest(self) -> str:
+        """Of what was calibrated: what went through another is other numbers."""
+        ...
+
+
 class Loaded(Protocol):
     """A model whose weights are where a device computes; several engines may share it."""
 
@@ -97,6 +107,13 @@ class Loaded(Protocol):
         is taken.
 
         Raises `CapacityError` where the memory that measuring takes is not free.
+        """
+        ...
+
+    def packing(self, form: str, cache: CacheSpec, options: EngineOptions) -> FormPacking:
+        """What makes a lossy form of this cache's blocks, calibrated for the model.
+
+        Refuses a cache that the form is not for.
         """
         ...
 

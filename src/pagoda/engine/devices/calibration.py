@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.resources import files as package_files
@@ -66,24 +66,22 @@ class Calibration:
         same work, and no more. Raises `InvalidOptionError` for a model whose tokenizer makes
         nothing of a text, or tokens that the model does not have, and as `calibrate` does.
         """
-        directory = _directory()
-        file_name = f"{_plain(self.files.name)}-{name}-{self._digest()}.safetensors"
-        path = directory and directory / file_name
+        path = self.path_of(name)
         kept = load_codecs(path, CALIBRATED[name]) if path else None
         if kept is not None and self._suits(kept):
             return kept
-        windows = list(self._windows(name))
+        windows = self.windows("kv_cache_dtype", name)
         logger.info(_MESSAGE, name, sum(map(len, windows)))
         with told_if_slow("reading the text, and then fitting each layer"):
             found = self._calibrate(name, windows)
-        if path is None:
-            logger.warning(_NOT_KEPT, "there is no home directory; XDG_CACHE_HOME names another")
-            return found
-        try:
-            save_codecs(path, found)
-        except OSError as error:
-            logger.warning(_NOT_KEPT, error)
+        keep(path, lambda path: save_codecs(path, found))
         return found
+
+    def path_of(self, name: str, recipe: str = _RECIPE) -> Path | None:
+        """Where what is found for it is kept; None: there is no home."""
+        directory = _directory()
+        file_name = f"{_plain(self.files.name)}-{name}-{self._digest(recipe)}.safetensors"
+        return directory and directory / file_name
 
     def _suits(self, codecs: Sequence[Codec | None]) -> bool:
         """Whether they have the shapes of the model's layers."""
@@ -99,7 +97,7 @@ class Calibration:
 
     def _calibrate(self, name: str, windows: list[list[int]]) -> tuple[Codec | None, ...]:
         statistics = VectorStatistics(self.spec, self.weights)
-        executor = self._executor(max(map(len, windows)))
+        executor = self.executor(max(map(len, windows)))
         for window in windows:
             statistics.read(executor, window)
         widths, multiple = CALIBRATED[name], vector_format(name).head_multiple
@@ -110,32 +108,36 @@ class Calibration:
             for keys, values in statistics.of_layers()
         )
 
-    def _executor(self, longest: int) -> CPUExecutor:
+    def executor(self, longest: int) -> CPUExecutor:
+        """What reads the text, with a plain cache for so many tokens."""
         dtype = "bfloat16" if self.weights.dtype.itemsize == 2 else "float32"
         spec: CacheSpec = self.spec.cache_spec(_BLOCK_SIZE, dtype)
         num_blocks = len(spec.groups) * num_blocks_for(longest, _BLOCK_SIZE)
         storage = CPUStorage(spec, num_blocks)
         return CPUExecutor(self.spec, self.weights, storage, longest, self.num_threads)
 
-    def _windows(self, name: str) -> Iterator[list[int]]:
-        """Tokens of the text, in windows that each begin as the model wants a text to."""
+    def windows(self, field: str, name: str) -> list[list[int]]:
+        """Tokens of the text, in windows that each begin as the model wants a text to.
+
+        Raises `InvalidOptionError`, of the field, for a tokenizer that makes none of them.
+        """
         tokenizer = Tokenizer(self.files)
         opening = tokenizer.encode("")
         token_ids = tokenizer.encode(_text(), add_special_tokens=False)
         size = min(_WINDOW_TOKENS, self.spec.max_position_embeddings) - len(opening)
         if size < 1 or not token_ids:
             limit = "is calibrated by a text, of which this model's tokenizer leaves nothing"
-            raise InvalidOptionError("kv_cache_dtype", name, limit)
+            raise InvalidOptionError(field, name, limit)
         largest = max([*opening, *token_ids])
         if largest >= self.spec.vocab_size:
             limit = f"the tokenizer makes token {largest}: the model has {self.spec.vocab_size}"
-            raise InvalidOptionError("kv_cache_dtype", name, limit)
-        for start in range(0, len(token_ids), size)[:_NUM_WINDOWS]:
-            yield [*opening, *token_ids[start : start + size]]
+            raise InvalidOptionError(field, name, limit)
+        starts = range(0, len(token_ids), size)[:_NUM_WINDOWS]
+        return [[*opening, *token_ids[start : start + size]] for start in starts]
 
-    def _digest(self) -> str:
+    def _digest(self, recipe: str) -> str:
         found = blake2b(digest_size=8)
-        found.update(f"{_RECIPE}\n{self.spec!r}\n{self.weights.dtype}\n{_text()}".encode())
+        found.update(f"{recipe}\n{self.spec!r}\n{self.weights.dtype}\n{_text()}".encode())
         for layer in self.weights.layers:
             for weight in layer.all():
                 if isinstance(weight, torch.Tensor):
@@ -144,6 +146,17 @@ class Calibration:
                     for part in weight.parts:
                         found.update(_sample(part.memory))
         return found.hexdigest()
+
+
+def keep(path: Path | None, save: Callable[[Path], None]) -> None:
+    """Have what was found saved; where it cannot be, the log says so."""
+    if path is None:
+        logger.warning(_NOT_KEPT, "there is no home directory; XDG_CACHE_HOME names another")
+        return
+    try:
+        save(path)
+    except OSError as error:
+        logger.warning(_NOT_KEPT, error)
 
 
 def _shape(layer: DecoderLayer) -> tuple[int, int, int]:

@@ -18,6 +18,8 @@ from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
 from pagoda.engine.devices.numerics import cpu_numerics
+from pagoda.engine.devices.transform_calibration import FIELD, TransformCalibration
+from pagoda.engine.devices.transform_packing import TransformPacking
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
@@ -38,6 +40,7 @@ from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
 from pagoda.sizing.quantised_weights import quantised_types
 from pagoda.sizing.step_limits import StepLimits
+from pagoda.storage.block_numbers import BlockNumbers
 from pagoda.storage.cpu_storage import CPUStorage
 
 if TYPE_CHECKING:
@@ -156,6 +159,17 @@ class CPUModel:
             limit = "is calibrated with a model's tokenizer, and there are weights alone"
             raise InvalidOptionError("kv_cache_dtype", name, limit)
         return Calibration(self.spec, self.weights, self.files, num_threads).codecs(name)
+
+    def packing(self, form: str, cache: CacheSpec, options: EngineOptions) -> TransformPacking:
+        """Transforms are found, or read from disk."""
+        numbers = BlockNumbers.of(cache)
+        if self.files is None:
+            limit = "is calibrated with a model's tokenizer, and there are weights alone"
+            raise InvalidOptionError(FIELD, form, limit)
+        calibration = Calibration(self.spec, self.weights, self.files, _num_threads(options))
+        found = TransformCalibration(calibration).find(form)
+        longest = options.max_model_len or self.spec.max_position_embeddings
+        return TransformPacking.of(form, found, numbers, self.spec, longest)
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedCPU:
         """Size the cache from what the machine, or the container, has free beside tables of angles.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.engine.devices.backend import Running
+from pagoda.engine.devices.backend import FormPacking, Running
 from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.gpu import policy_of
 from pagoda.engine.devices.gpu_meter import GPUMeter, Meter
@@ -138,6 +138,11 @@ class GPUModel:
     def measure_limits(self, options: EngineOptions) -> MachineLimits:
         """Those of the weights' dtype."""
         return self.backend.measure_limits(self.weights.dtype)
+
+    def packing(self, form: str, cache: CacheSpec, options: EngineOptions) -> FormPacking:
+        """None is there yet."""
+        limit = "is made of blocks as a CPU's cache lays them out, and of no GPU's yet"
+        raise InvalidOptionError("kv_tier form", form, limit)
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedGPU:
         """As stated, or what the largest step leaves of the engine's share.

@@ -26,7 +26,8 @@ class Course:
         """What has been brought in, once that has begun."""
         groups = range(blocks.num_groups)
         self.names: Sequence[Row] = [
-            [BlockName(key.hash, group) for group in groups] for key in self._keys
+            [BlockName(key.hash, group, number) for group in groups]
+            for number, key in enumerate(self._keys)
         ]
         """Of its full blocks."""
         self.most = blocks.piece_rows

@@ -25,9 +25,11 @@ def namespace_of(
     cache: CacheSpec,
     codecs: str,
     numerics: str,
+    form: str = "",
 ) -> Namespace:
-    """`codecs`: how K and V are stored, calibrations included. `files`: None where there are
-    weights alone, which are nobody else's then."""
+    """`codecs`: how K and V are stored, calibrations included. `form`: what blocks may have gone
+    through on a tier, and its calibration; "": nothing that loses anything. `files`: None where
+    there are weights alone, which are nobody else's then."""
     return Namespace(
         {
             "form": _FORM,
@@ -40,6 +42,7 @@ def namespace_of(
             "block size": cache.block_size,
             "layout": _digest(replace(cache, under_way_tokens=0)),
             "numerics": numerics,
+            **({"lossy form": form} if form else {}),
         },
         "" if files is None else files.name,
     )

@@ -87,8 +87,8 @@ class IncomingPrefix:
     def rows(self) -> list[Row]:
         """The names of the blocks that are to come, in order."""
         groups = range(self._table.num_groups)
-        keys = self._table.keys[self._num_blocks :]
-        return [[BlockName(key.hash, group) for group in groups] for key in keys]
+        keys = enumerate(self._table.keys[self._num_blocks :], self._num_blocks)
+        return [[BlockName(key.hash, group, number) for group in groups] for number, key in keys]
 
     def put(self, rows: Sequence[Payloads]) -> int:
         """The next blocks are here, in all groups: they can be found from now on. Returns how many

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 
-from pagoda.tiers.compression import NO_COMPRESSION, Compression, Method
+from pagoda.tiers.compression import Compression, Method
 from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.frame_formats import FrameFormats
 from pagoda.tiers.kinds import is_shared, open_tier
 from pagoda.tiers.namespace import Namespace
-from pagoda.tiers.seal import Checksum, Seal, TenantSeal
+from pagoda.tiers.packing import Packing
+from pagoda.tiers.seal import Checksum, TenantSeal
 from pagoda.tiers.shares import NO_SHARES, DividedTier, Shares, owner_tag
 from pagoda.tiers.shelf import Shelf
 from pagoda.tiers.tier import Tier
@@ -34,19 +35,22 @@ def shelves_of(
     secret: bytes | None,
     is_on_cpu: bool,
     shares: Shares = NO_SHARES,
+    packing: Packing | None = None,
 ) -> list[Shelf]:
     """In the order of the options; nothing is asked of any tier yet.
 
     `item_bytes`: of a number in a block, 1 where codes are stored. `secret`: needed where a tier is
-    shared. `shares`: of tenants, in tiers of bounded bytes. Raises `InvalidOptionError` for a tier
-    whose library is missing.
+    shared. `shares`: of tenants, in tiers of bounded bytes. `packing`: the lossy form of all of
+    them, if they have one. Raises `InvalidOptionError` for a tier whose library is missing.
     """
     shelves, names = list[Shelf](), Counter[str]()
+    form = FrameFormat(namespace.digest, block_bytes, Checksum(), packing=packing)
+    label = (namespace.label_name, namespace.label)
     for tier in tiers:
         if isinstance(tier, TierOption) and tier.kind == "host" and is_on_cpu:
             logger.warning(_SAME_MEMORY)
             continue
-        shelf = _shelf(tier, namespace, block_bytes, item_bytes, secret, shares)
+        shelf = _shelf(tier, form, label, item_bytes, secret, shares)
         names[shelf.tier.kind] += 1
         if names[shelf.tier.kind] > 1:
             shelf.name = f"{shelf.tier.kind}-{names[shelf.tier.kind]}"
@@ -56,23 +60,22 @@ def shelves_of(
 
 def _shelf(
     tier: TierOption | Tier,
-    namespace: Namespace,
-    block_bytes: int,
+    form: FrameFormat,
+    label: tuple[str, bytes],
     item_bytes: int,
     secret: bytes | None,
     shares: Shares,
 ) -> Shelf:
     if isinstance(tier, TierOption):
-        compression = NO_COMPRESSION
         if tier.compression == "zstd":
-            compression = Compression(Method.ZSTD, item_bytes)
-        formats = _formats(is_shared(tier), namespace, block_bytes, secret, compression, shares)
+            form = replace(form, compression=Compression(Method.ZSTD, item_bytes))
+        formats = _formats(form, secret if is_shared(tier) else None, shares)
         opened = open_tier(tier, formats.of("").max_bytes)
         if isinstance(opened, DividedTier):
             opened.divide({owner_tag(tenant): share for tenant, share in shares.items()})
         stores_all, timeout_s, told = tier.store is StorePolicy.ALWAYS, tier.timeout_s, str(tier)
     else:
-        formats = _formats(tier.is_shared, namespace, block_bytes, secret, NO_COMPRESSION, {})
+        formats = _formats(form, secret if tier.is_shared else None, {})
         opened, stores_all, timeout_s, told = tier, not tier.is_shared, _OWN_TIMEOUT_S, tier.kind
     return Shelf(
         opened,
@@ -80,30 +83,15 @@ def _shelf(
         timeout_s=timeout_s,
         stores_all=stores_all,
         told=told,
-        label=(namespace.label_name, namespace.label),
+        label=label,
     )
 
 
-def _formats(
-    shared: bool,
-    namespace: Namespace,
-    block_bytes: int,
-    secret: bytes | None,
-    compression: Compression,
-    shares: Shares,
-) -> FrameFormats:
-    """Sealed on a shared tier, which is refused without a secret before, and where names tell
+def _formats(form: FrameFormat, secret: bytes | None, shares: Shares) -> FrameFormats:
+    """`secret`: on a shared tier, which is refused without one before, and where names tell
     nobody's tenant."""
-    form = partial(_format, namespace.digest, block_bytes, compression)
-    if not shared:
+    if secret is None:
         return FrameFormats(
-            lambda tenant: form(Checksum(), owner_tag(tenant) if tenant in shares else "")
+            lambda tenant: replace(form, owner=owner_tag(tenant) if tenant in shares else "")
         )
-    assert secret is not None
-    return FrameFormats(lambda tenant: form(TenantSeal(secret, tenant)))
-
-
-def _format(
-    digest: bytes, block_bytes: int, compression: Compression, seal: Seal, owner: str = ""
-) -> FrameFormat:
-    return FrameFormat(digest, block_bytes, seal, compression, owner)
+    return FrameFormats(lambda tenant: replace(form, seal=TenantSeal(secret, tenant)))

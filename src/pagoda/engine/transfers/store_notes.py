@@ -22,13 +22,15 @@ class StoreNote:
 
     key: BlockKey
     group: int
+    number: int
+    """Which block of its sequence it is."""
     tenant: str
     reused: bool
     """It was found a second time."""
 
     @property
     def name(self) -> BlockName:
-        return BlockName(self.key.hash, self.group)
+        return BlockName(self.key.hash, self.group, self.number)
 
 
 class StoreNotes:
@@ -60,17 +62,18 @@ class StoreNotes:
 
     def looked_up(self, lookup: Lookup) -> None:
         tenant, settled = lookup.table.origin.tenant, self._settled
-        for key in lookup.table.keys[: lookup.num_found_blocks]:
+        for number, key in enumerate(lookup.table.keys[: lookup.num_found_blocks]):
             for group in self._groups:
                 finds_left = settled.get((key.hash, group), 0)
                 if finds_left:
                     settled[key.hash, group] = finds_left - 1
                 else:
-                    self._note(StoreNote(key, group, tenant, reused=True))
+                    self._note(StoreNote(key, group, number, tenant, reused=True))
 
     def stored(self, key: BlockKey, group: int, table: BlockTable) -> None:
         if self._takes_new:
-            self._note(StoreNote(key, group, table.origin.tenant, reused=False))
+            number = table.keys.index(key, table.num_committed)  # which is not counted yet
+            self._note(StoreNote(key, group, number, table.origin.tenant, reused=False))
 
     def reused(self, idle_s: float) -> None:
         """Which block it is, `looked_up` tells."""

@@ -21,3 +21,5 @@ class TransferStats:
     endings: Mapping[str, int] = field(default_factory=dict)
     """How look-ups and loads ended: whole, not_found, gated, late, no_room, abandoned, or the
     reason why a frame was not there or a tier failed."""
+    lossy_form: str | None = None
+    """Of the blocks that came from tiers; None: they are what was computed."""

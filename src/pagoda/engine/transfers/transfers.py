@@ -80,10 +80,18 @@ class NoTransfers:
 class TierTransfers:
     """See `Transfers`."""
 
-    def __init__(self, loads: TierLoads, stores: TierStores, mover: TierMover) -> None:
+    def __init__(
+        self,
+        loads: TierLoads,
+        stores: TierStores,
+        mover: TierMover,
+        lossy_form: str | None = None,
+    ) -> None:
+        """`lossy_form`: that blocks lie in on all tiers."""
         self.loads = loads
         self._stores = stores
         self._mover = mover
+        self._lossy_form = lossy_form
         # With an engine that nobody closes, and at the process's end.
         self._end = finalize(self, mover.close, _LEFT_S)
         self._has_failed = False
@@ -120,6 +128,7 @@ class TierTransfers:
             self._mover.stats(),
             num_tokens_asked=loads.num_tokens_asked,
             num_tokens_loaded=loads.num_tokens_loaded,
+            lossy_form=self._lossy_form,
             endings=loads.endings.copy(),
         )
 

@@ -26,9 +26,13 @@ them."""
 class TierWiring:
     """First what watches the cache, then, once that is there, what uses it."""
 
-    def __init__(self, shelves: Sequence[Shelf], spec: CacheSpec) -> None:
+    def __init__(
+        self, shelves: Sequence[Shelf], spec: CacheSpec, lossy_form: str | None = None
+    ) -> None:
+        """`lossy_form`: that blocks lie in on all shelves."""
         num_groups = len(spec.groups)
         self._block_bytes = spec.block_bytes
+        self._lossy_form = lossy_form
         self._mover = TierMover(shelves, spec.block_bytes * num_groups)
         self._notes = StoreNotes(takes_new=self._mover.stores_all, num_groups=num_groups)
 
@@ -61,4 +65,4 @@ class TierWiring:
             prefill_rate,
         )
         args = (cache, storage.begin_export, self._notes, self._mover, self._block_bytes)
-        return TierTransfers(loads, TierStores(*args), self._mover)
+        return TierTransfers(loads, TierStores(*args), self._mover, self._lossy_form)

@@ -36,16 +36,17 @@ class VectorStatistics:
         """Add the tokens of a sequence. Writes to the first blocks."""
         self._num_tokens += len(token_ids)
         spec = executor.storage.spec
-        executor.observe(_batch(token_ids, spec.windows, spec.block_size), self._add)
+        executor.observe(whole_sequence(token_ids, spec.windows, spec.block_size), self._add)
 
     def of_layers(self) -> Iterator[tuple[Observed, Observed]]:
         """What is known of each layer's keys and values."""
         for number, sums in enumerate(self._sums):
             queries, keys, values = sums / self._num_tokens
+            metric = output_metric(self._weights, number, self._attention(number))
             key_samples, value_samples = zip(*self._kept[number], strict=True)
             yield (
                 Observed(queries, keys, np.concatenate(key_samples, 1)),
-                Observed(self._output_metric(number), values, np.concatenate(value_samples, 1)),
+                Observed(metric, values, np.concatenate(value_samples, 1)),
             )
 
     def _attention(self, layer: int) -> AttentionSpec:
@@ -67,15 +68,16 @@ class VectorStatistics:
         keys, values = (part[::step, :, 0].swapaxes(0, 1).copy() for part in groups[1:])
         self._kept[layer].append((keys, values))
 
-    def _output_metric(self, layer: int) -> Array:
-        """Σ Wᵀ W over the heads of each group, W being what the output projection takes of one."""
-        attention = self._attention(layer)
-        paired = self._weights.dtype == torch.bfloat16
-        weight = self._weights.layers[layer].o.numbers(paired=paired)
-        heads, size = attention.num_kv_heads, attention.head_dim
-        columns = weight.reshape(len(weight), heads, -1, size).swapaxes(0, 1)
-        of_group = columns.reshape(heads, -1, size).astype(np.float64)
-        return of_group.swapaxes(1, 2) @ of_group
+
+def output_metric(weights: PanelWeights, layer: int, attention: AttentionSpec) -> Array:
+    """Σ Wᵀ W over the heads of each group, W being what the output projection takes of one:
+    [num_kv_heads, head_size, head_size] float64."""
+    paired = weights.dtype == torch.bfloat16
+    weight = weights.layers[layer].o.numbers(paired=paired)
+    heads, size = attention.num_kv_heads, attention.head_dim
+    columns = weight.reshape(len(weight), heads, -1, size).swapaxes(0, 1)
+    of_group = columns.reshape(heads, -1, size).astype(np.float64)
+    return of_group.swapaxes(1, 2) @ of_group
 
 
 def _pages(number: int, count: int, window: AttentionWindow, block_size: int) -> GroupPages:
@@ -86,7 +88,9 @@ def _pages(number: int, count: int, window: AttentionWindow, block_size: int) ->
     return GroupPages(tables, slots, np.array([(window.window, window.sinks)], np.int32))
 
 
-def _batch(token_ids: Sequence[int], windows: Sequence[AttentionWindow], block_size: int) -> Batch:
+def whole_sequence(
+    token_ids: Sequence[int], windows: Sequence[AttentionWindow], block_size: int
+) -> Batch:
     """One sequence from its beginning to its end, in the first blocks."""
     count = len(token_ids)
     nothing = np.empty(0, np.int64)
