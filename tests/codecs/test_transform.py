@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagoda.codecs.block_transform import BlockTransform
+from pagoda.codecs.block_transform import BlockTransform, TooFewNumbersError
 from pagoda.codecs.rotary import Rotary
 from pagoda.codecs.transform import Moments, RunTransform, SideTransform
 from pagoda.codecs.transform_file import FoundTransforms
@@ -69,6 +69,11 @@ def test_what_is_lost_is_bounded_by_the_step(step: float) -> None:
     for own, back in zip(sides, found, strict=True):
         assert cost(own[0] - back[0]).max() < most
         assert cost(own[0] - back[0]).max() > 0
+
+
+def test_no_step_makes_blocks_smaller_than_what_stands_beside_codes() -> None:
+    with pytest.raises(TooFewNumbersError):
+        BlockTransform.of_size(RUNS, [[(vectors(), vectors()) for _ in RUNS]], 1)
 
 
 def test_numbers_like_no_others_take_more_bytes_and_come_back_as_near() -> None:

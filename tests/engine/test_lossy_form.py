@@ -18,10 +18,12 @@ from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.devices.transform_packing import TransformPacking
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.packed_form import require_packed
 from pagoda.errors import InvalidOptionError
 from pagoda.request import SamplingParams
 from pagoda.server.explanation import PromptLookup
 from pagoda.server.keys import ANYBODY
+from pagoda.sizing.device_policy import CPUPolicy, GPUPolicy
 from pagoda.storage.cpu_storage import CPUStorage
 from pagoda.tiers.frame import FrameError, FrameFormat, Rejection
 from pagoda.tiers.names import BlockName
@@ -118,6 +120,16 @@ def test_bad_payloads_are_refused(tiny_model: Model) -> None:
     ):
         with pytest.raises(PackingError):
             packing.unpack(name, memoryview(bad))
+
+
+def test_blocks_behind_the_longest_sequence_have_no_place(tiny_model: Model) -> None:
+    """As of a session that was saved where sequences may be longer."""
+    packing = packing_of(tiny_model)
+    payload = packing.pack(NAME, memoryview(block_of(tiny_model)[1]))
+    last = packing.longest // packing.numbers.block_size
+    assert packing.unpack(NAME._replace(number=last - 1), memoryview(payload))
+    with pytest.raises(PackingError):
+        packing.unpack(NAME._replace(number=last), memoryview(payload))
 
 
 def test_a_frame_of_another_form_is_refused_for_it(tiny_model: Model) -> None:
@@ -218,16 +230,24 @@ def test_what_it_does_not_go_with_is_refused(options: dict[str, Any], told: str)
 def test_caches_that_it_is_not_for_are_refused(tiny_model: Model, tmp_path: Path) -> None:
     tier = f"disk:{tmp_path / 'blocks'},size=1MiB,form={FORM}"
     coded = EngineOptions(kv_tier=tier, kv_cache_dtype="int8_per_token_head", **SMALL)
-    with pytest.raises(InvalidOptionError, match="plain keys and values"):
-        connect(tiny_model, coded)
-    latents = load_model(
-        EngineOptions(
-            model=str(write_checkpoint(tmp_path / "model", LATENT_CASES["deepseek_v2"])),
-            device="cpu",
-        )
-    )
-    with pytest.raises(InvalidOptionError, match="latents"):
-        connect(latents, EngineOptions(kv_tier=tier, **SMALL))
+    model = str(write_checkpoint(tmp_path / "model", LATENT_CASES["deepseek_v2"]))
+    latents = EngineOptions(model=model, kv_tier=tier, **SMALL)
+    for options, told in ((coded, "plain keys and values"), (latents, "latents")):
+        with pytest.raises(InvalidOptionError, match=told):
+            connect(load_model(replace(options, kv_tier=None)), options)
+    with pytest.MonkeyPatch.context() as patch:
+        read = "pagoda.engine.devices.cpu_backend.load_weights"
+        patch.setattr(read, lambda *_, **__: pytest.fail("weights are read"))
+        with pytest.raises(InvalidOptionError, match="layer 0 keeps latents"):
+            load_model(latents)
+    options, layer = EngineOptions(kv_tier=tier, **SMALL), tiny_model.spec.layers[0]
+    wide = replace(layer, attention=replace(layer.attention, num_kv_heads=1024))  # type: ignore[type-var]
+    with pytest.raises(InvalidOptionError, match="up to 1,024 numbers"):
+        require_packed(options, replace(tiny_model.spec, layers=(wide,)), CPUPolicy())
+    with pytest.raises(InvalidOptionError, match="kv_cache_dtype int8_per_token_head"):
+        require_packed(coded, tiny_model.spec, CPUPolicy())
+    with pytest.raises(InvalidOptionError, match="no GPU's"):
+        require_packed(options, tiny_model.spec, GPUPolicy("H100", 2**36, (9, 0)))
     alone = replace(tiny_model, loaded=replace(tiny_model.loaded, files=None))  # type: ignore[type-var]
     with pytest.raises(InvalidOptionError, match="weights alone"):
         connect(alone, EngineOptions(kv_tier=tier, **SMALL))

@@ -169,6 +169,9 @@ def test_nobody_is_asked_when_a_tier_is_made(s3_server: S3Server, s3_line: Line)
     with pytest.raises(TierError) as caught:
         tier.usage()
     assert caught.value.reason is TierFault.UNREACHABLE
+    s3_line.set(WELL)
+    with pytest.raises(TierError):
+        tier.usage()  # a listing is not tried again at once, be it that it failed
     assert KEYS["AWS_SECRET_ACCESS_KEY"] not in repr(caught.value)
     tier.close()
 

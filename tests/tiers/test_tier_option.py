@@ -68,6 +68,7 @@ REFUSED = {
     "disk:/kv,size=0": "kv_tier size='0': must be at least one byte",
     "disk:/kv,size=1GiB,size=2GiB": "size is said twice",
     "disk:/kv,size=1GiB,ttl=1d": "ttl: disk takes compression, form, size, store, timeout",
+    "host:size=1GiB,form=kvtc-4x": "form: host takes compression, size, store, timeout",
     "disk:/kv,size=1GiB,keep=all": "keep: disk takes compression, form, size, store, timeout",
     "disk:/kv,size=1GiB,store=never": "kv_tier store='never': always or reused",
     "disk:/kv,size=1GiB,timeout=soon": "kv_tier timeout='soon': a span of time like",

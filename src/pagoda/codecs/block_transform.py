@@ -24,6 +24,10 @@ Sides = Sequence[tuple[Array, Array]]
 """Of each run keys, not rotated, and values of all its layers: [tokens, numbers] float32."""
 
 
+class TooFewNumbersError(Exception):
+    """What stands beside codes in a block is more than the whole may take."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockTransform:
     """Any thread may call it."""
@@ -65,18 +69,24 @@ class BlockTransform:
     def of_size(
         cls, runs: Sequence[RunTransform], blocks: Sequence[Sides], num_bytes: float
     ) -> BlockTransform:
-        """Of the step with which blocks take `num_bytes` on average, or a little less."""
+        """Of the step with which blocks take `num_bytes` on average, or a little less.
+
+        Raises `TooFewNumbersError` where no step does that.
+        """
         sigma, turned = _sigma(runs), [_turned(runs, block) for block in blocks]
         middle = float(np.median(sigma[sigma > 0])) if sigma.any() else 1.0
         low, high = middle * 2.0**-8, middle * 2.0**8
+        is_found = False
         for _ in range(_HALVINGS):
             step = float(np.sqrt(low * high))
             packed = filter(None, map(cls.of(runs, step)._packed, turned))
             sizes = [len(each) for each in packed]
             if sizes and np.mean(sizes) <= num_bytes:
-                high = step
+                high, is_found = step, True
             else:
                 low = step
+        if not is_found:
+            raise TooFewNumbersError
         return cls.of(runs, high)
 
 

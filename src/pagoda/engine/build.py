@@ -22,6 +22,7 @@ from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.packed_form import require_packed
 from pagoda.engine.retention_rules import RetentionRules
 from pagoda.engine.sessions.arriving import ArrivingSessions
 from pagoda.engine.sessions.wiring import sessions_of
@@ -45,7 +46,7 @@ from pagoda.sizing.held_weights import HeldWeights, hold
 from pagoda.sizing.kept_windows import kept_line
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
 from pagoda.sizing.stored_cache import StoredCache, stored_cache
-from pagoda.tiers.key_file import read_secret
+from pagoda.tiers.key_file import check_secret, read_secret
 from pagoda.tiers.kinds import require_tier
 from pagoda.tiers.namespace import Namespace
 from pagoda.tiers.packing import Packing
@@ -103,7 +104,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model or names a
     tier that can be none, before weights are loaded wherever that can be told.
     """
-    _secret(options)
+    _require_key(options)
     for tier in options.kv_tiers:
         if isinstance(tier, TierOption):
             require_tier(tier)
@@ -113,6 +114,8 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     spec = load_spec(files, options.max_model_len if options.retention.is_full else None)
     max_model_len = _max_model_len(options, spec)
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
+    if options.packs_blocks:
+        require_packed(options, spec, backend.policy)
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
     held.require_multiplied_in(options.activation_dtype)
@@ -287,11 +290,17 @@ def _secret(options: EngineOptions) -> bytes | None:
     return None if file is None else read_secret("kv_tier_key_file", Path(file))
 
 
+def _require_key(options: EngineOptions) -> None:
+    """Raises as `_secret` does; of what can be read only once nothing is read yet."""
+    if options.kv_tier_key_file is not None and not Path(options.kv_tier_key_file).is_fifo():
+        check_secret("kv_tier_key_file", Path(options.kv_tier_key_file))
+
+
 def _packing(model: Model, options: EngineOptions, spec: CacheSpec) -> FormPacking | None:
     """The lossy form of all tiers, if they have one. Raises `InvalidOptionError` as
     `Loaded.packing` does."""
     form = options.kv_tier_form
-    if form is None or not options.enable_prefix_caching:
+    if form is None or not options.packs_blocks:
         return None
     packing = model.loaded.packing(form, spec, options)
     logger.warning(_LOSSY, form)

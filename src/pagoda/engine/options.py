@@ -19,7 +19,7 @@ from pagoda.sizing.quantised_weights import QUANTIZATIONS
 from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.kinds import is_shared, parse_tier
 from pagoda.tiers.tier import Tier
-from pagoda.tiers.tier_option import TierOption
+from pagoda.tiers.tier_option import FORM_FIELD, TierOption
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -158,6 +158,11 @@ class EngineOptions:
         return next(iter(forms), None)
 
     @property
+    def packs_blocks(self) -> bool:
+        """Blocks go through a lossy form."""
+        return self.kv_tier_form is not None and self.enable_prefix_caching
+
+    @property
     def _given_tiers(self) -> Sequence[str | Tier]:
         given = [self.kv_tier] if isinstance(self.kv_tier, str) else self.kv_tier or ()
         return given if isinstance(given, Sequence) else [given]
@@ -234,10 +239,10 @@ class EngineOptions:
             return
         told = ", ".join(sorted(each or "none" for each in forms))
         if len(forms) > 1:
-            raise InvalidOptionError("kv_tier form", told, _ONE_FORM)
+            raise InvalidOptionError(FORM_FIELD, told, _ONE_FORM)
         if not self.retention.is_full or self.request_kv_retention:
             limit = "undoes the positions of whole prompts; leave kv_retention out"
-            raise InvalidOptionError("kv_tier form", told, limit)
+            raise InvalidOptionError(FORM_FIELD, told, limit)
 
 
 def _require_whole(name: str, value: object, low: int) -> None:

@@ -107,7 +107,7 @@ class PromptLookup(NamedTuple):
             evicted=evicted,
             diverged=diverged,
             on_tier=None if miss.gated is None else _on_tier(miss.gated),
-            lossy_form=miss.origin.lossy_form.partition(" ")[0] or None,
+            lossy_form=_lossy_form(miss),
             kept_apart_by=list(apart) or None,
         )
 
@@ -123,8 +123,8 @@ class PromptLookup(NamedTuple):
         self, miss: Miss, evicted: Evicted | None, diverged: Diverged | None, apart: Sequence[str]
     ) -> str:
         parts = [f"{miss.position:,} of {self.num_tokens:,} tokens were found."]
-        if miss.origin.lossy_form and miss.position:
-            form = miss.origin.lossy_form.partition(" ")[0]
+        form = _lossy_form(miss)
+        if form is not None:
             parts.append(f"They may have gone through {form} on a tier, which loses a little.")
         for cause, number in miss.num_tokens.items():
             counted = f"{number:,} {'token' if number == 1 else 'tokens'}"
@@ -172,6 +172,12 @@ def _evicted(miss: Miss, eviction: Eviction, holder: Holder) -> Evicted:
         idle_seconds=round(eviction.idle_s, digits),
         to_make_room_for=room_for,
     )
+
+
+def _lossy_form(miss: Miss) -> str | None:
+    """What the tokens that were found may have gone through on a tier."""
+    form, _, _ = miss.origin.lossy_form.partition(" ")
+    return form if form and miss.position else None
 
 
 def _on_tier(gated: Gated) -> OnTier:

@@ -59,6 +59,11 @@ class DevicePolicy(Protocol):
         """Of latents a window may stay."""
         ...
 
+    @property
+    def packs_blocks(self) -> bool:
+        """Blocks may lie in a lossy form on tiers."""
+        ...
+
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
         """What the cache can be stored in there, beside weights and activations of a dtype."""
         ...
@@ -94,6 +99,7 @@ class CPUPolicy:
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
     streams_step_aside: ClassVar[bool] = True
     lets_latents_go: ClassVar[bool] = True
+    packs_blocks: ClassVar[bool] = True
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
     @property
@@ -154,6 +160,8 @@ class GPUPolicy:
     streams_step_aside: ClassVar[bool] = False
     lets_latents_go: ClassVar[bool] = False
     """Kernels that meet latents have no windows."""
+    packs_blocks: ClassVar[bool] = False
+    """Forms know blocks as a CPU's cache lays them out."""
 
     name: str
     memory_bytes: int

@@ -49,23 +49,29 @@ class BlockNumbers:
 
     def read(self, layer: LayerNumbers, block: BlockBytes) -> tuple[Array, Array]:
         """Keys and values, each [block_size, num_kv_heads, head_size] float32."""
-        keys, values = self._views(layer, torch.frombuffer(bytearray(block), dtype=torch.uint8))
+        own = bytearray(block[layer.start : layer.start + self._size(layer)])
+        keys, values = self._views(layer, torch.frombuffer(own, dtype=torch.uint8))
         shape = (self.block_size, layer.num_kv_heads, layer.head_size)
         return keys.float().numpy().reshape(shape), values.float().numpy().reshape(shape)
 
     def write(self, layer: LayerNumbers, block: bytearray, keys: Array, values: Array) -> None:
         """What `read` gives, into a block's bytes."""
-        views = self._views(layer, torch.frombuffer(block, dtype=torch.uint8))
+        own = torch.frombuffer(block, dtype=torch.uint8)[layer.start :][: self._size(layer)]
+        views = self._views(layer, own)
         for view, numbers in zip(views, (keys, values), strict=True):
             view.copy_(torch.from_numpy(np.ascontiguousarray(numbers)).view(view.shape))
 
-    def _views(self, layer: LayerNumbers, block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """On the block's memory: the numbers of tokens in order, in as many axes as they lie in."""
+    def _size(self, layer: LayerNumbers) -> int:
+        """Bytes of its place."""
+        count = layer.num_kv_heads * layer.head_size * self.block_size
+        return 2 * count * layer.dtype.itemsize
+
+    def _views(self, layer: LayerNumbers, own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """On the memory of its place: numbers of tokens in order, in the axes they lie in."""
         heads, size, tokens = layer.num_kv_heads, layer.head_size, self.block_size
         group = 4 // layer.dtype.itemsize
         count = heads * size * tokens
-        stop = layer.start + 2 * count * layer.dtype.itemsize
-        numbers = block[layer.start : stop].view(layer.dtype)
+        numbers = own.view(layer.dtype)
         keys = numbers[:count].view(heads, size // group, tokens, group)
         values = numbers[count:].view(heads, tokens // group, size, group)
         return keys.permute(2, 0, 1, 3), values.permute(1, 3, 0, 2)

@@ -17,8 +17,22 @@ _OTHERS_READ = 0o044
 
 
 def read_secret(field: str, path: Path) -> bytes:
-    """The secret. Raises `InvalidOptionError` for a file that cannot be read or holds
-    something else; what it holds is never shown. Where others may read it, that is logged."""
+    """The secret. Raises as `check_secret` does. Where others may read it, that is logged."""
+    secret, mode = _read(field, path)
+    if mode & _OTHERS_READ:
+        told = "others may read the key of all tenants in %s (mode %o): chmod 600 keeps it private"
+        logger.warning(told, path, mode)
+    return secret
+
+
+def check_secret(field: str, path: Path) -> None:
+    """Raises `InvalidOptionError` for a file that cannot be read or holds something else; what it
+    holds is never shown."""
+    _read(field, path)
+
+
+def _read(field: str, path: Path) -> tuple[bytes, int]:
+    """The secret, and who may read the file."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES)
@@ -26,11 +40,7 @@ def read_secret(field: str, path: Path) -> bytes:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidOptionError(field, str(path), f"cannot be read: {reason}") from None
-    secret = parse_secret(field, text)
-    if mode & _OTHERS_READ:
-        told = "others may read the key of all tenants in %s (mode %o): chmod 600 keeps it private"
-        logger.warning(told, path, mode)
-    return secret
+    return parse_secret(field, text), mode
 
 
 def write_new_secret(field: str, path: Path) -> None:

@@ -12,6 +12,7 @@ from pagoda.tiers.tier import Tier, TierError, TierFault
 from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, read_tier_text
 
 _SIZE = frozenset({"size"})
+_FORM = frozenset({"form"})
 
 
 def parse_tier(text: str) -> TierOption:
@@ -110,14 +111,15 @@ def _s3(option: TierOption, max_frame_bytes: int) -> Tier:
 
 _ROWS = (
     TierKind("host", "host:size=8GiB", _host, has_address=False, takes=_SIZE),
-    TierKind("disk", "disk:PATH,size=20GiB", _disk, requires=_free_folder, takes=_SIZE),
+    # a lossy form is for blocks of CPUs, whose memory such a tier would share
+    TierKind("disk", "disk:PATH,size=20GiB", _disk, requires=_free_folder, takes=_SIZE | _FORM),
     TierKind(
         "redis",
         "redis://host:6379/0",
         _redis,
         schemes=("redis://", "rediss://"),
         is_shared=True,
-        takes=frozenset({"ttl", "ca"}),
+        takes=_FORM | {"ttl", "ca"},
         store=StorePolicy.REUSED,
     ),
     TierKind(
@@ -126,7 +128,7 @@ _ROWS = (
         _s3,
         schemes=("s3://",),
         is_shared=True,
-        takes=frozenset({"endpoint", "region", "ca"}),
+        takes=_FORM | {"endpoint", "region", "ca"},
         store=StorePolicy.REUSED,
         timeout_s=5.0,
         compression="zstd",

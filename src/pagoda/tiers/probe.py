@@ -17,12 +17,17 @@ from pagoda.tiers.shelf import QUESTIONS, Shelf
 from pagoda.tiers.tier import FrameBytes, TierError, TierFault
 
 _TENANT = ""
+_NUMBER = 1
+"""Of the block: a sequence's first is in no form."""
+_MODERATE = bytes(each & 0x3F for each in range(256))
+"""Makes bytes those of numbers between 0 and 2, whatever their dtype: what a form packs."""
 
 
 class _Frame(NamedTuple):
+    block: BlockName
     name: str
     """As its tier calls it."""
-    content: bytes
+    content: FrameBytes
 
 
 class Probe:
@@ -78,8 +83,9 @@ class Probe:
 
     def _fresh(self) -> _Frame:
         """Raises whatever its form does."""
-        name, form = BlockName(os.urandom(32), 0), self._shelf.formats.of(_TENANT)
-        return _Frame(form.name(name), form.encode(name, os.urandom(form.payload_bytes)))
+        block, form = BlockName(os.urandom(32), 0, _NUMBER), self._shelf.formats.of(_TENANT)
+        payload = os.urandom(form.payload_bytes).translate(_MODERATE)
+        return _Frame(block, form.name(block), form.encode(block, payload))
 
     def _time_round_trip(self, frame: _Frame) -> bool:
         """Whether it is there."""
@@ -89,11 +95,15 @@ class Probe:
         return is_there
 
     def _store(self, frame: _Frame) -> None:
-        self._shelf.tier.store([frame], self._shelf.timeout_s)
+        self._shelf.tier.store([(frame.name, frame.content)], self._shelf.timeout_s)
 
     def _verify(self, frame: _Frame) -> None:
-        if self._load(frame.name) != frame.content:
+        shelf, began = self._shelf, self._shelf.clock()
+        [found] = shelf.tier.load([frame.name], shelf.timeout_s)
+        if found is None or found != frame.content:
             raise TierError(TierFault.ERROR, "gives back something else than it was given")
+        block = shelf.formats.of(_TENANT).decode(frame.block, found)
+        shelf.note_load(len(block), began)  # what unpacking takes is a part of loading
 
     def _load(self, name: str) -> FrameBytes | None:
         """What may lie there: a tier that answers questions need not give frames."""

@@ -52,7 +52,9 @@ class S3Tier(Tier):
         self._told = told
         self._loop = EventLoop("pagoda-s3")
         self._makes_new_only = True
-        self._usage: tuple[float, TierUsage] | None = None
+        self._usage: TierUsage | TierError | None = None
+        """As listed last, be it in vain; None: not yet."""
+        self._listed_at = 0.0
 
     def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
         """A HEAD for each name."""
@@ -89,15 +91,22 @@ class S3Tier(Tier):
 
     def usage(self) -> TierUsage:
         """By a listing, a second of it at most and not again within five minutes."""
-        if self._usage is not None and time.monotonic() < self._usage[0] + _USAGE_AGE_S:
-            return self._usage[1]
+        if self._usage is None or time.monotonic() >= self._listed_at + _USAGE_AGE_S:
+            self._listed_at = time.monotonic()
+            try:
+                self._usage = self._listed()
+            except TierError as error:
+                self._usage = error
+        if isinstance(self._usage, TierError):
+            raise self._usage
+        return self._usage
+
+    def _listed(self) -> TierUsage:
         deadline, sizes = self._deadline(_USAGE_TIMEOUT_S), list[int]()
         for each in self.entries(_USAGE_TIMEOUT_S):
             deadline.left_s()
             sizes.append(each.num_bytes)
-        usage = TierUsage(len(sizes), sum(sizes), None)
-        self._usage = time.monotonic(), usage
-        return usage
+        return TierUsage(len(sizes), sum(sizes), None)
 
     def close(self) -> None:
         """Requests that are under way are given up."""

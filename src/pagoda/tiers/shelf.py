@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pagoda.tiers.breaker import Breaker
@@ -165,7 +165,10 @@ class Shelf:
         try:
             form = self.formats.of(tenant)
             own = [form.name(name) for name in names]
-            for name, frame in zip(names, self.tier.load(own, self.timeout_s), strict=True):
+            frames: Iterable[FrameBytes | None] = self.tier.load(own, self.timeout_s)
+            if form.packing is not None:  # what unpacking takes is not the tier's time
+                frames = list(frames)
+            for name, frame in zip(names, frames, strict=True):
                 if frame is None:
                     self.known.drop([name])
                     self._tally.reject(MISSING)

@@ -26,13 +26,14 @@ from pagoda.tiers.duration import parse_duration, parse_timeout
 from pagoda.tiers.tier import Tier
 
 FIELD = "kv_tier"
+FORM_FIELD = "kv_tier form"
 _LONGEST = 4096
 _OPTION = re.compile(r",(?=[a-z_]+=)")
 
 
 FORMS = MappingProxyType({"kvtc-3x": 4, "kvtc-4x": 6, "kvtc-5x": 8, "kvtc-8x": 12, "kvtc-10x": 16})
-"""Lossy forms, and how many times fewer bytes than in bfloat16 the text that they are calibrated by
-takes in each. Another text takes more, and first blocks do: names say what is left of it."""
+"""Lossy forms, and for how many times fewer bytes than bfloat16's each is calibrated. Other text,
+with its first block whole, comes to about as many times as the name says."""
 
 
 class StorePolicy(StrEnum):
@@ -76,8 +77,8 @@ class TierKind:
     """What can be said of tiers of one kind, and how one is made: a row of `KINDS`."""
 
     name: str
-    form: str
-    """As a refusal shows it."""
+    pattern: str
+    """What its options look like, as a refusal shows it."""
     opens: Callable[[TierOption, int], Tier]
     """Makes one, without touching what it stands for: of the option and the most bytes of a frame.
     Raises `InvalidOptionError`."""
@@ -129,7 +130,9 @@ class TierText:
 
     def refusal(self, limit: str = "") -> InvalidOptionError:
         """Of the whole text: what it must be."""
-        return InvalidOptionError(self.of_field, self.shown, limit or f"must be {self.kind.form}")
+        return InvalidOptionError(
+            self.of_field, self.shown, limit or f"must be {self.kind.pattern}"
+        )
 
 
 def read_tier_text(
@@ -145,7 +148,7 @@ def read_tier_text(
             rest = text if kind.schemes else text.removeprefix(f"{kind.name}:")
             address, options = read_options(rest, of_field, shown)
             return TierText(of_field, shown, kind, address, options)
-    forms = ", ".join([*others, *(kind.form for kind in kinds.values())])
+    forms = ", ".join([*others, *(kind.pattern for kind in kinds.values())])
     raise InvalidOptionError(of_field, shown, f"must be one of {forms}")
 
 
@@ -206,7 +209,7 @@ def _ca(option: TierOption, value: str, name: str) -> TierOption:
     return replace(option, ca_file=value)
 
 
-_OF_ALL = frozenset(("store", "timeout", "compression", "form"))
+_OF_ALL = frozenset(("store", "timeout", "compression"))
 _READERS: Mapping[str, Callable[[TierOption, str, str], TierOption]] = {
     "store": _store,
     "timeout": _timeout,

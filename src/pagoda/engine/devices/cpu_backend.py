@@ -18,7 +18,7 @@ from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
 from pagoda.engine.devices.numerics import cpu_numerics
-from pagoda.engine.devices.transform_calibration import FIELD, TransformCalibration
+from pagoda.engine.devices.transform_calibration import TransformCalibration
 from pagoda.engine.devices.transform_packing import TransformPacking
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
@@ -42,6 +42,7 @@ from pagoda.sizing.quantised_weights import quantised_types
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.block_numbers import BlockNumbers
 from pagoda.storage.cpu_storage import CPUStorage
+from pagoda.tiers.tier_option import FORM_FIELD
 
 if TYPE_CHECKING:
     from pagoda.roofline import MachineLimits
@@ -165,7 +166,7 @@ class CPUModel:
         numbers = BlockNumbers.of(cache)
         if self.files is None:
             limit = "is calibrated with a model's tokenizer, and there are weights alone"
-            raise InvalidOptionError(FIELD, form, limit)
+            raise InvalidOptionError(FORM_FIELD, form, limit)
         calibration = Calibration(self.spec, self.weights, self.files, _num_threads(options))
         found = TransformCalibration(calibration).find(form)
         longest = options.max_model_len or self.spec.max_position_embeddings

@@ -38,6 +38,7 @@ from pagoda.sizing.gpu_memory import require_free, require_share
 from pagoda.sizing.gpu_step import layer_shape
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.gpu_storage import GPUStorage
+from pagoda.tiers.tier_option import FORM_FIELD
 
 if TYPE_CHECKING:
     from pagoda.roofline import MachineLimits
@@ -142,7 +143,7 @@ class GPUModel:
     def packing(self, form: str, cache: CacheSpec, options: EngineOptions) -> FormPacking:
         """None is there yet."""
         limit = "is made of blocks as a CPU's cache lays them out, and of no GPU's yet"
-        raise InvalidOptionError("kv_tier form", form, limit)
+        raise InvalidOptionError(FORM_FIELD, form, limit)
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedGPU:
         """As stated, or what the largest step leaves of the engine's share.

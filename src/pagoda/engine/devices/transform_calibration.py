@@ -8,26 +8,25 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import numpy as np
+
 from pagoda.cache.spec import CacheSpec
-from pagoda.codecs.block_transform import BlockTransform
+from pagoda.codecs.block_transform import BlockTransform, TooFewNumbersError
 from pagoda.codecs.transform import RunTransform, SideTransform
 from pagoda.codecs.transform_file import FoundTransforms
 from pagoda.engine.devices.calibration import Calibration, keep
+from pagoda.engine.packed_form import MOST_NUMBERS
 from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.run_sums import SAMPLE_TOKENS
 from pagoda.execution.cpu.transform_statistics import TransformStatistics
-from pagoda.tiers.tier_option import FORMS
+from pagoda.tiers.tier_option import FORM_FIELD, FORMS
 
 logger = logging.getLogger("pagoda")
 
-FIELD = "kv_tier form"
 _NAME = "kvtc"
-_RECIPE = "1"
+_RECIPE = "2"
 """Another one for every change to what is found."""
-_MOST_NUMBERS = 1024
-"""Of the keys, or values, of a token in all layers that share a basis: neighbours are alike, and a
-basis takes the square of it."""
 _PLAIN_BYTES = 2
 """Of a number, that ratios are told by: bfloat16's."""
 _MESSAGE = "calibrating %s for this model, once: it reads a text of %d tokens"
@@ -50,7 +49,7 @@ class TransformCalibration:
         kept = FoundTransforms.load(path) if path else None
         if kept is not None:
             return kept
-        windows = own.windows(FIELD, form)
+        windows = own.windows(FORM_FIELD, form)
         logger.info(_MESSAGE, _NAME, sum(map(len, windows)))
         with told_if_slow("reading the text, and then fitting each layer"):
             found = self._found(form, windows)
@@ -69,16 +68,23 @@ class TransformCalibration:
                 RunTransform(run, *map(SideTransform.fit, pair))
                 for run, pair in zip(runs, statistics.of_runs(), strict=True)
             ]
+        except np.linalg.LinAlgError:
+            limit = "finds no basis in the text it is calibrated by"
+            raise InvalidOptionError(FORM_FIELD, form, limit) from None
         except ValueError:
             limit = "keys, values or queries of the text it is calibrated by are not finite"
-            raise InvalidOptionError(FIELD, form, limit) from None
+            raise InvalidOptionError(FORM_FIELD, form, limit) from None
         blocks = statistics.blocks()
         numbers = sum(len(side.mean) for run in found for side in run.sides)
         plain_bytes = SAMPLE_TOKENS * numbers * _PLAIN_BYTES
-        steps = {
-            name: BlockTransform.of_size(found, blocks, plain_bytes / ratio).step
-            for name, ratio in FORMS.items()
-        }
+        try:
+            steps = {
+                name: BlockTransform.of_size(found, blocks, plain_bytes / ratio).step
+                for name, ratio in FORMS.items()
+            }
+        except TooFewNumbersError:
+            limit = f"makes no block of {numbers // 2:,} numbers a side and token so small"
+            raise InvalidOptionError(FORM_FIELD, form, limit) from None
         return FoundTransforms(tuple(found), steps)
 
 
@@ -94,7 +100,7 @@ def runs_of(cache: CacheSpec) -> list[tuple[int, ...]]:
             vectors = cache.layers[layer_id].vectors
             assert vectors is not None
             size = vectors.num_kv_heads * vectors.head_size
-            if run and (head_size != vectors.head_size or numbers + size > _MOST_NUMBERS):
+            if run and (head_size != vectors.head_size or numbers + size > MOST_NUMBERS):
                 runs.append(run)
                 run, numbers = (), 0
             run, numbers, head_size = (*run, layer_id), numbers + size, vectors.head_size

@@ -28,6 +28,10 @@ from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, Rope
 from pagoda.storage.block_numbers import BlockNumbers, LayerNumbers
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.packing import PackingError
+from pagoda.tiers.tier_option import FORM_FIELD
+
+_LAYOUT = "1"
+"""Another one for every change to where what is packed lies in a payload."""
 
 
 class _Kind(IntEnum):
@@ -41,7 +45,9 @@ class TransformPacking:
 
     name: str
     digest: str
-    """Of all that was calibrated."""
+    """Of the layout, and of all that was calibrated."""
+    longest: int
+    """Tokens of a sequence at most."""
     numbers: BlockNumbers
     transforms: Sequence[BlockTransform]
     """Of each group."""
@@ -64,12 +70,13 @@ class TransformPacking:
             runs = [run for run in found.runs if layer_ids.issuperset(run.layer_ids)]
             if {each for run in runs for each in run.layer_ids} != layer_ids:
                 limit = "is calibrated for layers in other groups than this cache has"
-                raise InvalidOptionError("kv_tier form", name, limit)
+                raise InvalidOptionError(FORM_FIELD, name, limit)
             transforms.append(BlockTransform.of(runs, found.steps[name]))
         ropes = [_rope(layer) for layer in spec.layers]
         made = {rope: RotaryTables.of(rope, longest) for rope in set(ropes)}
         rotary = {rope: Rotary(tables.cosines, tables.sines) for rope, tables in made.items()}
-        return cls(name, found.digest, numbers, transforms, [rotary[rope] for rope in ropes])
+        of_layers = [rotary[rope] for rope in ropes]
+        return cls(name, f"{_LAYOUT}-{found.digest}", longest, numbers, transforms, of_layers)
 
     @property
     def max_payload_bytes(self) -> int:
@@ -78,7 +85,9 @@ class TransformPacking:
 
     def pack(self, name: BlockName, block: memoryview) -> bytes:
         """See `Packing`."""
-        coded = self._coded(name.group, name.number, block) if name.number else None
+        coded = None
+        if name.number and self._has_place(name.number):
+            coded = self._coded(name.group, name.number, block)
         if coded is None or len(coded) >= len(block):
             return bytes([_Kind.WHOLE]) + block
         return bytes([_Kind.CODED]) + coded
@@ -88,12 +97,16 @@ class TransformPacking:
         kind, body = payload[:1], payload[1:]
         if kind == bytes([_Kind.WHOLE]) and len(body) == self.numbers.block_bytes:
             return body
-        if kind != bytes([_Kind.CODED]) or not name.number:
+        if kind != bytes([_Kind.CODED]) or not name.number or not self._has_place(name.number):
             raise PackingError
         try:
             return self._decoded(name.group, name.number, body)
         except StepCodesError:
             raise PackingError from None
+
+    def _has_place(self, number: int) -> bool:
+        """It is not behind the longest sequence, as blocks of a longer one may be."""
+        return (number + 1) * self.numbers.block_size <= self.longest
 
     def _coded(self, group: int, number: int, block: memoryview) -> bytes | None:
         first, sides = number * self.numbers.block_size, []

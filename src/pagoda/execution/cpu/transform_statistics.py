@@ -121,5 +121,6 @@ class TransformStatistics:
         total = np.zeros_like(moments)
         for distance in distances.tolist():
             turns = rotary.put_on(axes, distance)[0]
+            turns *= np.linalg.norm(turns, axis=1, keepdims=True)  # queries are as long as keys
             total += turns.T @ moments @ turns
         return total / len(distances)
