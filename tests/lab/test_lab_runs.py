@@ -28,7 +28,7 @@ from pagoda.lab.text import TokenText, default_text
 INT8, INT4 = Method("int8_per_token_head"), Method("int4_per_token_head")
 SIZES = Sizes(windows=3, window=64, chunk=24, passkey_lengths=(128, 192), passkey_depths=2)
 FIELDS = {
-    *("kv_cache_dtype", "retention", "bytes_per_token", "bits_per_number"),
+    *("kv_cache_dtype", "retention", "tier_form", "bytes_per_token", "bits_per_number"),
     *("perplexity", "perplexity_change", "perplexity_change_low", "perplexity_change_high"),
     *("kl_mean", "kl_p99", "top1", "tokens", "windows", "first_1k", "last_half", "passkey"),
     *("prefill_tokens_per_second", "decode_tokens_per_second", "model", "dtype", "text", "window"),

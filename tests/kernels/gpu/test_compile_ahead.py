@@ -21,6 +21,8 @@ import pytest
 import pagoda
 from kept_answers import KeptAnswers, content_of, versions
 
+pytestmark = pytest.mark.timeout(1200)
+"""Whatever is not kept is compiled by the first test, which takes minutes of two cores."""
 KIB = 1024
 SHARED_BYTES = {"80": 99 * KIB, "90": 227 * KIB, "gfx942": 64 * KIB}
 """What one program can have. Chips of compute capability 8.6 and 8.9 run code for 8.0 as well, and

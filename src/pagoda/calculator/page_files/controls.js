@@ -118,7 +118,7 @@ export function options(select, values, nameOf, chosen) {
 function ownScheme(tables, { model: name, engine, gpu }) {
   const model = tables.models[name];
   if (!tables.engines[engine].pagoda) return model.weights[""][4];
-  return tables.devices[gpu].pagoda.kind === "CPU" ? (model.pagoda.weights?.[""][2] ?? null) : null;
+  return tables.devices[gpu].pagoda.kind === "CPU" ? (model.pagoda.weights?.[""][4] ?? null) : null;
 }
 
 /** The checkpoint's own form once, whatever it is called, and those that the engine makes of it. */
