@@ -232,9 +232,12 @@ def test_caches_that_it_is_not_for_are_refused(tiny_model: Model, tmp_path: Path
     coded = EngineOptions(kv_tier=tier, kv_cache_dtype="int8_per_token_head", **SMALL)
     model = str(write_checkpoint(tmp_path / "model", LATENT_CASES["deepseek_v2"]))
     latents = EngineOptions(model=model, kv_tier=tier, **SMALL)
-    for options, told in ((coded, "plain keys and values"), (latents, "latents")):
+    for loaded, options, told in (
+        (tiny_model, coded, "plain keys and values"),
+        (load_model(replace(latents, kv_tier=None)), latents, "latents"),
+    ):
         with pytest.raises(InvalidOptionError, match=told):
-            connect(load_model(replace(options, kv_tier=None)), options)
+            connect(loaded, options)
     with pytest.MonkeyPatch.context() as patch:
         read = "pagoda.engine.devices.cpu_backend.load_weights"
         patch.setattr(read, lambda *_, **__: pytest.fail("weights are read"))

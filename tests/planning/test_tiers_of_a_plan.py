@@ -150,7 +150,7 @@ def test_rows_of_the_table_are_whole() -> None:
 
 def test_a_plan_takes_what_a_server_takes() -> None:
     for kind in KINDS.values():
-        parse_tier(kind.form)
+        parse_tier(kind.pattern)
         link = parse_tier_link(kind.form)
         row = link.name.removeprefix(f"{kind.name} as ")
         typical = parse_tier_link(row)

@@ -172,9 +172,9 @@ def test_what_is_another_programs_is_refused_and_left_as_it_is(places: Path, nam
     before = sorted(places.rglob("*"))
     with pytest.raises(InvalidOptionError) as caught:
         require_tier(parse_tier(f"disk:{places / name},size=1GiB"))
-    told = str(caught.value)  # a long path is shortened in front
-    assert told.startswith("kv_tier='/")
-    assert told.endswith(f"': {places / name} {FOREIGN[name]}")
+    told = str(caught.value)
+    assert told.startswith("kv_tier='/"), "and a long path is cut"
+    assert told.endswith(f": {places / name} {FOREIGN[name]}")
     assert sorted(places.rglob("*")) == before
 
 
