@@ -151,7 +151,7 @@ def test_rows_of_the_table_are_whole() -> None:
 def test_a_plan_takes_what_a_server_takes() -> None:
     for kind in KINDS.values():
         parse_tier(kind.pattern)
-        link = parse_tier_link(kind.form)
+        link = parse_tier_link(kind.pattern)
         row = link.name.removeprefix(f"{kind.name} as ")
         typical = parse_tier_link(row)
         assert replace(link, name=row) == typical
