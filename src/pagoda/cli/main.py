@@ -32,7 +32,7 @@ from pagoda.cli.typo import told
 from pagoda.errors import PagodaError, RefusedError
 
 _INTERRUPTED = 130
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 app = typer.Typer(
     name="pagoda",

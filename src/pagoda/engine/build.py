@@ -302,6 +302,7 @@ def _packing(model: Model, options: EngineOptions, spec: CacheSpec) -> FormPacki
     form = options.kv_tier_form
     if form is None or not options.packs_blocks:
         return None
+    require_packed(options, model.spec, model.backend.policy)  # options may be others by now
     packing = model.loaded.packing(form, spec, options)
     logger.warning(_LOSSY, form)
     return packing
