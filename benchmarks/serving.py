@@ -3,7 +3,7 @@
     python benchmarks/serving.py streams [--clients 16]
     python benchmarks/serving.py flood [--clients 1000 --queue 64]
     python benchmarks/serving.py probes [--count 500] [--kv-tier disk:PATH,size=1GiB …]
-        [--kv-tier-key-file FILE]
+        [--kv-tier-key-file FILE] [--probers another same]
 
 Probes come in pairs, a prompt that was asked before and one that was not, in either order. Of their
 times `probes` prints the area under the curve with an interval by the bootstrap. With 500 pairs it
@@ -49,6 +49,8 @@ _COMMAND = "from pagoda.cli.main import main; main()"
 _KEYS = {"the-key-of-alice": "alice", "the-key-of-bob": "bob"}
 ALICE, BOB = _KEYS
 OPERATOR = "the-key-of-whoever-runs-it"
+PROBERS = {"another": (BOB, 0), "same": (ALICE, 10**6)}
+"""The key of whoever probes what Alice asked, and the number of their first prompt."""
 _OUTPUT_TOKENS = 200
 _STREAM_BYTES = 2**28
 """Little, so that after a few runs no page of it is used for the first time."""
@@ -263,16 +265,15 @@ async def probes(args: argparse.Namespace) -> dict[str, Any]:
         if args.kv_tier:
             await learn_rates(server)
         has_tier = bool(args.kv_tier)
-        across = await probe(server, args.count, BOB, start=0, has_tier=has_tier)
-        within = await probe(server, args.count, ALICE, start=10**6, has_tier=has_tier)
+        print(f"{args.count} prompts asked before and {args.count} not, told apart by time (AUC):")
+        found = {
+            prober: await probe(server, args.count, prober, has_tier=has_tier)
+            for prober in args.probers
+        }
         loaded = await tier_frames(server, "loaded") if has_tier else 0
-    print(f"{args.count} prompts asked before and {args.count} not, told apart by time (AUC):")
-    for name, found in (("another tenant", across), ("the same", within)):
-        low, high = found["interval"]
-        print(f"  by {name} {found['auc']:.3f}, 95% of {low:.3f} to {high:.3f}; 0.5 is guessing")
     if has_tier:
         print(f"  {loaded:,.0f} frames came from the tier")
-    return {"across": across, "within": within, "frames_loaded": loaded}
+    return {**found, "frames_loaded": loaded}
 
 
 async def learn_rates(server: Server) -> None:
@@ -297,30 +298,34 @@ async def tier_frames(server: Server, direction: str) -> float:
     return sum(map(float, re.findall(pattern, text, re.MULTILINE)))
 
 
-async def probe(
-    server: Server, count: int, prober: str, start: int, *, has_tier: bool = False
-) -> dict[str, Any]:
+async def probe(server: Server, count: int, prober: str, *, has_tier: bool) -> dict[str, Any]:
     """How well it can be told what Alice has asked: a hit and a miss after the other, which of them
     first by chance, so that whatever the machine is at meets both. The first pairs do not count."""
+    key, start = PROBERS[prober]
     order, pairs = random.Random(start), list[tuple[float, float]]()
     for number in range(_WARM_PAIRS + count):
         taken = {}
         for is_hit in order.sample((True, False), 2):
             taken[is_hit] = await probe_once(
-                server, prober, start + 2 * number + is_hit, is_hit=is_hit, has_tier=has_tier
+                server, key, start + 2 * number + is_hit, is_hit=is_hit, has_tier=has_tier
             )
         pairs.append((taken[True], taken[False]))
     hits, misses = np.array(pairs[_WARM_PAIRS:]).T
-    print(f"  medians: hit {median(hits) * 1e3:.1f} ms, miss {median(misses) * 1e3:.1f} ms")
+    auc, (low, high) = area_under_curve(hits, misses), bootstrap_interval(hits, misses)
+    print(
+        f"  by {prober} {auc:.3f}, 95% of {low:.3f} to {high:.3f}; 0.5 is guessing."
+        f" Medians: hit {median(hits) * 1e3:.1f} ms, miss {median(misses) * 1e3:.1f} ms",
+        flush=True,
+    )
     return {
-        "auc": area_under_curve(hits, misses),
-        "interval": bootstrap_interval(hits, misses),
+        "auc": auc,
+        "interval": (low, high),
         "quicker_of_pair": float(np.mean(hits < misses) + np.mean(hits == misses) / 2),
     }
 
 
 async def probe_once(
-    server: Server, prober: str, number: int, *, is_hit: bool, has_tier: bool
+    server: Server, key: str, number: int, *, is_hit: bool, has_tier: bool
 ) -> float:
     """Seconds to the first byte of an answer to a prompt that Alice has asked, or another one as
     long: something is asked in either case, so that the server has done as much."""
@@ -332,7 +337,7 @@ async def probe_once(
     if has_tier:
         await empty_cache(server)
     began = time.perf_counter()
-    status, times, _ = await server.ask({**body, "prompt": own}, key=prober)
+    status, times, _ = await server.ask({**body, "prompt": own}, key=key)
     assert status == 200
     return times[0] - began
 
@@ -365,6 +370,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--kv-tier", action="append", default=[], help="of probes")
     parser.add_argument("--kv-tier-key-file", help="of probes")
+    parser.add_argument(
+        "--probers",
+        nargs="+",
+        choices=list(PROBERS),
+        default=list(PROBERS),
+        help="another tenant, and the one that asked",
+    )
     args = parser.parse_args()
     args.clients = args.clients or {"streams": 16, "flood": 1000, "probes": 1}[args.what]
     measured = asyncio.run({"streams": streams, "flood": flood, "probes": probes}[args.what](args))
