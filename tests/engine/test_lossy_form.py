@@ -18,12 +18,10 @@ from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.devices.transform_packing import TransformPacking
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
-from pagoda.engine.packed_form import require_packed
 from pagoda.errors import InvalidOptionError
 from pagoda.request import SamplingParams
 from pagoda.server.explanation import PromptLookup
 from pagoda.server.keys import ANYBODY
-from pagoda.sizing.device_policy import CPUPolicy, GPUPolicy
 from pagoda.storage.cpu_storage import CPUStorage
 from pagoda.tiers.frame import FrameError, FrameFormat, Rejection
 from pagoda.tiers.names import BlockName
@@ -48,7 +46,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def packing_of(model: Model, form: str = FORM) -> TransformPacking:
     options = EngineOptions(**SMALL)
     spec = model.loaded.size(options, model.max_model_len).capacity.spec
-    packing = model.loaded.packing(form, spec, options)
+    (packing,) = model.loaded.packings([form], spec, options)
     assert isinstance(packing, TransformPacking)
     return packing
 
@@ -243,14 +241,6 @@ def test_caches_that_it_is_not_for_are_refused(tiny_model: Model, tmp_path: Path
         patch.setattr(read, lambda *_, **__: pytest.fail("weights are read"))
         with pytest.raises(InvalidOptionError, match="layer 0 keeps latents"):
             load_model(latents)
-    options, layer = EngineOptions(kv_tier=tier, **SMALL), tiny_model.spec.layers[0]
-    wide = replace(layer, attention=replace(layer.attention, num_kv_heads=1024))  # type: ignore[type-var]
-    with pytest.raises(InvalidOptionError, match="up to 1,024 numbers"):
-        require_packed(options, replace(tiny_model.spec, layers=(wide,)), CPUPolicy())
-    with pytest.raises(InvalidOptionError, match="kv_cache_dtype int8_per_token_head"):
-        require_packed(coded, tiny_model.spec, CPUPolicy())
-    with pytest.raises(InvalidOptionError, match="no GPU's"):
-        require_packed(options, tiny_model.spec, GPUPolicy("H100", 2**36, (9, 0)))
     alone = replace(tiny_model, loaded=replace(tiny_model.loaded, files=None))  # type: ignore[type-var]
     with pytest.raises(InvalidOptionError, match="weights alone"):
         connect(alone, EngineOptions(kv_tier=tier, **SMALL))

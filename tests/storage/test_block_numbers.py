@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
-from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import SlidingWindowLayerSpec
 from pagoda.cache.spec import CacheSpec
-from pagoda.errors import InvalidOptionError
 from pagoda.storage.block_numbers import BlockNumbers
 from pagoda.storage.cpu_storage import CPUStorage
 
@@ -56,15 +54,3 @@ def test_what_was_read_is_written_back(dtype: str) -> None:
             numbers.write(layer, written, *numbers.read(layer, block))
         if dtype == "float32":
             assert written == block
-
-
-@pytest.mark.parametrize(
-    ("layer", "told"),
-    [
-        (AttentionLayerSpec(2, 64, "int8_per_token_head"), "int8"),
-        (LatentLayerSpec(64, 16, "bfloat16"), "latents"),
-    ],
-)
-def test_what_is_not_plain_is_refused(layer: AttentionLayerSpec, told: str) -> None:
-    with pytest.raises(InvalidOptionError, match=told):
-        BlockNumbers.of(CacheSpec((layer,), BLOCK))

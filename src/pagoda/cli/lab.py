@@ -192,12 +192,11 @@ def _prepare(
     text = read_text([Path(each) for each in lab_options.text]) if lab_options.text else None
     text = text or default_text()
     # With PyTorch, which takes seconds.
-    from pagoda.lab.subject import Subject, require_forms, require_known
+    from pagoda.lab.subject import Subject, require_known
 
     names, retentions = lab_options.kv_cache_dtype, lab_options.kv_retention
     forms = lab_options.kv_tier_form
-    require_forms(forms)
-    require_known(options, names, retentions)
+    require_known(options, names, retentions, forms)
     with logging_to(console, "pagoda"):  # and not of all the engines that follow
         subject = Subject(load_for_bench(options, console), options)
     from pagoda.lab.lab import Lab

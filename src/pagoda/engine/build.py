@@ -22,7 +22,6 @@ from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
-from pagoda.engine.packed_form import require_packed
 from pagoda.engine.retention_rules import RetentionRules
 from pagoda.engine.sessions.arriving import ArrivingSessions
 from pagoda.engine.sessions.wiring import sessions_of
@@ -114,8 +113,6 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     spec = load_spec(files, options.max_model_len if options.retention.is_full else None)
     max_model_len = _max_model_len(options, spec)
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
-    if options.packs_blocks:
-        require_packed(options, spec, backend.policy)
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
     held.require_multiplied_in(options.activation_dtype)
@@ -298,12 +295,11 @@ def _require_key(options: EngineOptions) -> None:
 
 def _packing(model: Model, options: EngineOptions, spec: CacheSpec) -> FormPacking | None:
     """The lossy form of all tiers, if they have one. Raises `InvalidOptionError` as
-    `Loaded.packing` does."""
+    `Loaded.packings` does."""
     form = options.kv_tier_form
-    if form is None or not options.packs_blocks:
+    if form is None:
         return None
-    require_packed(options, model.spec, model.backend.policy)  # options may be others by now
-    packing = model.loaded.packing(form, spec, options)
+    (packing,) = model.loaded.packings([form], spec, options)
     logger.warning(_LOSSY, form)
     return packing
 

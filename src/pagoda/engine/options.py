@@ -153,14 +153,12 @@ class EngineOptions:
 
     @property
     def kv_tier_form(self) -> str | None:
-        """The lossy form that blocks lie in on every tier; None: as they are."""
+        """The lossy form that blocks lie in on every tier; None: as they are, or none leaves the
+        pool."""
+        if not self.enable_prefix_caching:
+            return None
         forms = {each.form for each in self.kv_tiers if isinstance(each, TierOption)}
         return next(iter(forms), None)
-
-    @property
-    def packs_blocks(self) -> bool:
-        """Blocks go through a lossy form."""
-        return self.kv_tier_form is not None and self.enable_prefix_caching
 
     @property
     def _given_tiers(self) -> Sequence[str | Tier]:

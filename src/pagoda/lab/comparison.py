@@ -41,8 +41,16 @@ class Comparison:
         self.noise_chunk = max(1, sizes.chunk // 4)
         self._chunk = sizes.chunk
         chunks = [(method, sizes.chunk) for method in methods] + [(FULL, self.noise_chunk)]
+        packings = subject.packings(methods)
         self._readers = [
-            Reader(subject, method, longest=sizes.window, chunk=chunk) for method, chunk in chunks
+            Reader(
+                subject,
+                method,
+                longest=sizes.window,
+                chunk=chunk,
+                packing=packings.get(method),
+            )
+            for method, chunk in chunks
         ]
         self._windows: list[list[Scores]] = []
         """Of each window that was read: the scores of each reader."""

@@ -22,6 +22,7 @@ from pagoda.lab.method import Method
 from pagoda.lab.subject import Subject
 from pagoda.lab.tier_trip import TierTrip
 from pagoda.request import SamplingParams
+from pagoda.tiers.packing import Packing
 
 _ID = "lab"
 _EVERY_POSITION = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0, prompt_alone=True)
@@ -30,8 +31,18 @@ _EVERY_POSITION = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0,
 class Reader:
     """An engine with a cache of one method, for one text at a time."""
 
-    def __init__(self, subject: Subject, method: Method, *, longest: int, chunk: int) -> None:
-        """For up to `longest` tokens, `chunk` of which are read in a step."""
+    def __init__(
+        self,
+        subject: Subject,
+        method: Method,
+        *,
+        longest: int,
+        chunk: int,
+        packing: Packing | None = None,
+    ) -> None:
+        """For up to `longest` tokens, `chunk` of which are read in a step. `packing`: of a method
+        with a lossy form, see `Subject.packings`; None: blocks stay in the pool."""
+        assert (packing is None) == (method.tier_form is None)
         self.method = method
         self._longest = longest
         self.chunk = chunk
@@ -46,11 +57,8 @@ class Reader:
         )
         self._runner = running.runner
         self.storage = running.storage
-        self._trip: TierTrip | None = None
+        self._trip = None if packing is None else TierTrip(self.storage, packing)
         """None: blocks stay in the pool."""
-        if method.tier_form is not None:
-            packing = subject.packing(method.tier_form, self.storage.spec)
-            self._trip = TierTrip(self.storage, packing)
         self.block_ids: NDArray[np.int32] = np.empty(0, np.int32)
         """The blocks that hold what was read so far; `HOLE` where none is kept."""
 

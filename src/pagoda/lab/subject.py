@@ -8,17 +8,22 @@ from typing import Any
 
 from pagoda.cache import num_blocks_for
 from pagoda.cache.formats import FLOAT_DTYPES, INT8_LATENTS, canonical
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.build import Model, assemble
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Running
-from pagoda.engine.devices.cache_spec import cache_spec_of
+from pagoda.engine.devices.cache_spec import asked_cache_spec
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.lab.method import FULL, Method
+from pagoda.sizing.device_policy import DevicePolicy
+from pagoda.sizing.lossy_form import require_lossy_form
 from pagoda.tiers.packing import Packing
 from pagoda.tiers.tier_option import FORMS
+
+_FORM_FIELD = "kv_tier_form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +52,30 @@ class Subject:
         asked = replace(asked, num_gpu_blocks_override=num_blocks)
         return assemble(replace(self.model, max_model_len=longest), asked)
 
-    def packing(self, form: str, cache: CacheSpec) -> Packing:
-        """What makes a tier's lossy form of a cache's blocks.
+    def packings(self, methods: Sequence[Method]) -> dict[Method, Packing]:
+        """Of those methods that have a lossy form of tiers, what makes it of the full cache's
+        blocks. All of them share what is calibrated.
 
-        Raises `InvalidOptionError` where model or device do not suit it.
+        Raises `InvalidOptionError` where the model cannot be calibrated.
         """
-        return self.model.loaded.packing(form, cache, self.options)
+        forms = {each: each.tier_form for each in methods if each.tier_form is not None}
+        if not forms:
+            return {}
+        made = self.model.loaded.packings(list(forms.values()), self._full_cache, self.options)
+        return dict(zip(forms, made, strict=True))
+
+    @property
+    def _full_cache(self) -> CacheSpec:
+        return self._cache_spec(options_with(self.options, FULL))
+
+    def _cache_spec(self, options: EngineOptions) -> CacheSpec:
+        model = self.model
+        return asked_cache_spec(model.spec, options, model.backend.policy, model.dtype)
 
     def _num_blocks(self, options: EngineOptions, longest: int, num_tokens: int) -> int:
         """Blocks for so many tokens of requests of up to `longest`; no more than windows keep, and
         no fewer than one request takes."""
-        model, requests = self.model, num_tokens // longest
-        formats = options.cache_formats.of_layers(len(model.spec.layers), model.dtype)
-        spec = cache_spec_of(model.spec, options, model.backend.policy, formats)
+        spec, requests = self._cache_spec(options), num_tokens // longest
         whole = num_blocks_for(num_tokens, spec.block_size)
         kept = [group.num_blocks(longest, spec.under_way_tokens) for group in spec.groups]
         return sum(max(each, min(whole, requests * (each + 1))) for each in kept)
@@ -79,6 +95,8 @@ class Subject:
         kept = tuple(Method(retention=name) for name in retentions)
         for each in kept:
             self._try(each)
+        if forms:
+            _require_forms(forms, self.model.backend.policy, self._full_cache.layers)
         kept += tuple(Method(tier_form=name) for name in forms)
         if kept and not names:
             return (FULL, *kept)
@@ -129,21 +147,28 @@ def options_with(options: EngineOptions, method: Method) -> EngineOptions:
     return replace(options, kv_cache_dtype=method.kv_cache_dtype, kv_retention=method.retention)
 
 
-def require_forms(names: Sequence[str]) -> None:
-    """Raises `InvalidOptionError` for a form of tiers that there is not."""
-    for name in names:
-        if name not in FORMS:
-            raise InvalidOptionError("kv_tier_form", name, f"one of {', '.join(FORMS)}")
-
-
 def require_known(
-    options: EngineOptions, names: Sequence[str], retentions: Sequence[str] = ()
+    options: EngineOptions,
+    names: Sequence[str],
+    retentions: Sequence[str] = (),
+    forms: Sequence[str] = (),
 ) -> None:
     """Raises `InvalidOptionError` for a name that the device does not know, and lists those.
 
     To be asked before a model is loaded, which takes longer.
     """
+    for name in forms:
+        if name not in FORMS:
+            raise InvalidOptionError(_FORM_FIELD, name, f"one of {', '.join(FORMS)}")
     backend = find_backend(options)
+    _require_forms(forms, backend.policy)
     methods = [*map(Method, names), *(Method(retention=name) for name in retentions)]
     for method in methods:
         backend.prepare(options_with(options, method))
+
+
+def _require_forms(
+    forms: Sequence[str], policy: DevicePolicy, layers: Sequence[CachedLayer] = ()
+) -> None:
+    for name in forms:
+        require_lossy_form(_FORM_FIELD, name, policy, layers)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.storage.block_storage import BlockBytes
 from pagoda.storage.cpu_storage import TORCH_DTYPES
@@ -38,7 +37,6 @@ class BlockNumbers:
 
     @classmethod
     def of(cls, spec: CacheSpec) -> BlockNumbers:
-        """Raises `InvalidOptionError` where a layer keeps anything else."""
         starts = [0, *accumulate(spec.place_bytes)]
         layers = [
             _layer(spec, layer_id, starts[place])
@@ -78,11 +76,7 @@ class BlockNumbers:
 
 
 def _layer(spec: CacheSpec, layer_id: int, start: int) -> LayerNumbers:
-    layer = spec.layers[layer_id]
-    if layer.vectors is None or layer.dtype not in TORCH_DTYPES:
-        what = "latents" if layer.vectors is None else layer.dtype
-        limit = f"stores plain keys and values anew, and layer {layer_id} keeps {what}"
-        raise InvalidOptionError("kv_tier form", what, limit)
-    vectors = layer.vectors
-    dtype = TORCH_DTYPES[layer.dtype]
+    vectors = spec.layers[layer_id].vectors
+    assert vectors is not None
+    dtype = TORCH_DTYPES[vectors.dtype]
     return LayerNumbers(layer_id, start, vectors.num_kv_heads, vectors.head_size, dtype)

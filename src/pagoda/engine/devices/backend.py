@@ -11,7 +11,7 @@ changes nothing in the one before: several engines may share what was loaded. Re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,7 +63,7 @@ class Prepared(Protocol):
 
 
 class Weights(Protocol):
-    """A decoder's weights where a device computes, in the form that it wants."""
+    """A decoder's weights where a device computes, as it wants them."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -110,10 +110,13 @@ class Loaded(Protocol):
         """
         ...
 
-    def packing(self, form: str, cache: CacheSpec, options: EngineOptions) -> FormPacking:
-        """What makes a lossy form of this cache's blocks, calibrated for the model.
+    def packings(
+        self, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
+    ) -> Sequence[FormPacking]:
+        """What makes each of the lossy forms of this cache's blocks, calibrated for the model once
+        for all of them. `require_lossy_form` was asked about the cache before.
 
-        Refuses a cache that the form is not for.
+        Refuses a model that cannot be calibrated.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The cache of a model whose layers are stored in given formats."""
+"""The cache of a model: as options ask for it, or with its layers in given formats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ from pagoda.engine.options import EngineOptions
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec
 from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.device_policy import DevicePolicy, require_kept_latents, under_way_tokens
+from pagoda.sizing.lossy_form import require_lossy_form
+from pagoda.tiers.tier_option import FORM_FIELD
+
+
+def asked_cache_spec(
+    spec: DecoderSpec, options: EngineOptions, policy: DevicePolicy, dtype: str
+) -> CacheSpec:
+    """The cache that options ask for, beside weights of a dtype.
+
+    Raises as `cache_spec_of` does, and `InvalidOptionError` where its blocks do not suit the lossy
+    form of tiers.
+    """
+    formats = options.cache_formats.of_layers(len(spec.layers), dtype)
+    cache = cache_spec_of(spec, options, policy, formats)
+    form = options.kv_tier_form
+    if form is not None:
+        require_lossy_form(FORM_FIELD, form, policy, cache.layers)
+    return cache
 
 
 def cache_spec_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,13 @@ import torch
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, Codec, codec_of
 from pagoda.engine.devices.backend import Running
-from pagoda.engine.devices.cache_spec import cache_spec_of
+from pagoda.engine.devices.cache_spec import asked_cache_spec
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
 from pagoda.engine.devices.numerics import cpu_numerics
 from pagoda.engine.devices.transform_calibration import TransformCalibration
-from pagoda.engine.devices.transform_packing import TransformPacking
+from pagoda.engine.devices.transform_packing import TransformPacking, rotary_of
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
@@ -89,9 +90,10 @@ class PreparedCPU:
         num_threads = _num_threads(self.options)
         numba.set_num_threads(num_threads)  # of this thread, whose kernels put weights into panels
         torch.set_num_threads(num_threads)
-        dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype, self.options.quantization)
+        policy = self.backend.policy
+        dtype = policy.dtype(self.options.dtype, spec.dtype, self.options.quantization)
         require_even_rows(spec, dtype)
-        _cache_spec(spec, self.options, dtype)  # refused before weights are read
+        asked_cache_spec(spec, self.options, policy, dtype)  # refused before weights are read
         loading, keeps = _Loading(on_load), self._keeps(files, spec, dtype)
         loaded = load_weights(files, spec, dtype, loading.read, keeps=keeps)
         weights = PanelWeights.take_over(loaded, loading.packed)
@@ -106,10 +108,10 @@ class PreparedCPU:
         return CPUModel(self.backend, spec, weights, dtype, replace(files))
 
     def _keeps(self, files: ModelFiles, spec: DecoderSpec, dtype: str) -> Keeps:
-        asked, form = self.options.quantization, FORMATS[files.kind]
+        asked, of_kind = self.options.quantization, FORMATS[files.kind]
         if not self.backend.policy.keeps_stored(dtype, asked):
             return keeps_none
-        types = form.types(files)
+        types = of_kind.types(files)
         parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind, types))
         return keeps_as(quantised_types(parts, types, asked))
 
@@ -161,16 +163,18 @@ class CPUModel:
             raise InvalidOptionError("kv_cache_dtype", name, limit)
         return Calibration(self.spec, self.weights, self.files, num_threads).codecs(name)
 
-    def packing(self, form: str, cache: CacheSpec, options: EngineOptions) -> TransformPacking:
-        """Transforms are found, or read from disk."""
-        numbers = BlockNumbers.of(cache)
+    def packings(
+        self, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
+    ) -> list[TransformPacking]:
+        """Transforms are found, or read from disk, and of one memory for all forms."""
         if self.files is None:
             limit = "is calibrated with a model's tokenizer, and there are weights alone"
-            raise InvalidOptionError(FORM_FIELD, form, limit)
+            raise InvalidOptionError(FORM_FIELD, ", ".join(forms), limit)
         calibration = Calibration(self.spec, self.weights, self.files, _num_threads(options))
-        found = TransformCalibration(calibration).find(form)
+        found = TransformCalibration(calibration).find(", ".join(forms))
         longest = options.max_model_len or self.spec.max_position_embeddings
-        return TransformPacking.of(form, found, numbers, self.spec, longest)
+        numbers, rotary = BlockNumbers.of(cache), rotary_of(self.spec, longest)
+        return [TransformPacking.of(form, found, numbers, rotary, longest) for form in forms]
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedCPU:
         """Size the cache from what the machine, or the container, has free beside tables of angles.
@@ -180,7 +184,7 @@ class CPUModel:
         """
         _require_followed(options)
         policy, asked = self.backend.policy, options.cache_size
-        spec = _cache_spec(self.spec, options, self.dtype)
+        spec = asked_cache_spec(self.spec, options, policy, self.dtype)
         longest = spec.num_blocks(max_model_len)
         free = max(0, free_memory_bytes() - self.spec.angle_bytes(max_model_len))
         capacity = plan_capacity(
@@ -267,12 +271,6 @@ def _require_followed(options: EngineOptions) -> None:
     CPUBackend.policy.require_quantization(options.quantization, options.dtype)
     formats = CPUBackend.policy.cache_formats(options.dtype)
     options.cache_formats.require_one_of(formats, CPUBackend.policy.kind)
-
-
-def _cache_spec(spec: DecoderSpec, options: EngineOptions, dtype: str) -> CacheSpec:
-    """The cache that options ask for. Raises `InvalidOptionError` where heads do not suit it."""
-    formats = options.cache_formats.of_layers(len(spec.layers), dtype)
-    return cache_spec_of(spec, options, CPUBackend.policy, formats)
 
 
 def _rounds_rows(options: EngineOptions) -> bool:

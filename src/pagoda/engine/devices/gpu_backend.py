@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import FormPacking, Running
-from pagoda.engine.devices.cache_spec import cache_spec_of
+from pagoda.engine.devices.cache_spec import asked_cache_spec
 from pagoda.engine.devices.gpu import policy_of
 from pagoda.engine.devices.gpu_meter import GPUMeter, Meter
 from pagoda.engine.devices.gpu_steps import GPUSteps, draw_each_way, graph_sizes
@@ -38,7 +38,6 @@ from pagoda.sizing.gpu_memory import require_free, require_share
 from pagoda.sizing.gpu_step import layer_shape
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.gpu_storage import GPUStorage
-from pagoda.tiers.tier_option import FORM_FIELD
 
 if TYPE_CHECKING:
     from pagoda.roofline import MachineLimits
@@ -140,10 +139,11 @@ class GPUModel:
         """Those of the weights' dtype."""
         return self.backend.measure_limits(self.weights.dtype)
 
-    def packing(self, form: str, cache: CacheSpec, options: EngineOptions) -> FormPacking:
-        """None is there yet."""
-        limit = "is made of blocks as a CPU's cache lays them out, and of no GPU's yet"
-        raise InvalidOptionError(FORM_FIELD, form, limit)
+    def packings(
+        self, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
+    ) -> Sequence[FormPacking]:
+        """There are none: `GPUPolicy.packs_blocks` says so."""
+        raise AssertionError(forms)
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedGPU:
         """As stated, or what the largest step leaves of the engine's share.
@@ -237,8 +237,7 @@ def _cache_spec(
 ) -> CacheSpec:
     """The cache that options ask for, where weights are of a dtype and heads suit its format."""
     options.cache_formats.require_one_of(policy.cache_formats(dtype), policy.kind)
-    formats = options.cache_formats.of_layers(len(spec.layers), dtype)
-    return cache_spec_of(spec, options, policy, formats)
+    return asked_cache_spec(spec, options, policy, dtype)
 
 
 def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:

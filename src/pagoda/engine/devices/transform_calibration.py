@@ -1,4 +1,4 @@
-"""Transforms of the storage form `kvtc` for a model: found once from a text, kept on disk.
+"""Transforms of the lossy form `kvtc` for a model: found once from a text, kept on disk.
 
 They lie beside calibrated codecs, and are found from the same text (`calibration.py`).
 """
@@ -15,11 +15,11 @@ from pagoda.codecs.block_transform import BlockTransform, TooFewNumbersError
 from pagoda.codecs.transform import RunTransform, SideTransform
 from pagoda.codecs.transform_file import FoundTransforms
 from pagoda.engine.devices.calibration import Calibration, keep
-from pagoda.engine.packed_form import MOST_NUMBERS
 from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.run_sums import SAMPLE_TOKENS
 from pagoda.execution.cpu.transform_statistics import TransformStatistics
+from pagoda.sizing.lossy_form import MOST_NUMBERS
 from pagoda.tiers.tier_option import FORM_FIELD, FORMS
 
 logger = logging.getLogger("pagoda")
@@ -39,7 +39,7 @@ class TransformCalibration:
     calibration: Calibration
 
     def find(self, form: str) -> FoundTransforms:
-        """For all of `FORMS`, from disk if it is there; `form`: which is asked for.
+        """For all of `FORMS`, from disk if it is there; `form`: what is asked for, in refusals.
 
         Raises `InvalidOptionError` as `Calibration.windows` does, and where the model makes numbers
         of the text that are not finite.

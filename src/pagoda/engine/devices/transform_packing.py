@@ -21,14 +21,12 @@ from pagoda.codecs.block_transform import BlockTransform
 from pagoda.codecs.rotary import Rotary
 from pagoda.codecs.step_codes import StepCodesError
 from pagoda.codecs.transform_file import FoundTransforms
-from pagoda.errors import InvalidOptionError
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
 from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.storage.block_numbers import BlockNumbers, LayerNumbers
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.packing import PackingError
-from pagoda.tiers.tier_option import FORM_FIELD
 
 _LAYOUT = "1"
 """Another one for every change to where what is packed lies in a payload."""
@@ -60,23 +58,18 @@ class TransformPacking:
         name: str,
         found: FoundTransforms,
         numbers: BlockNumbers,
-        spec: DecoderSpec,
+        rotary: Sequence[Rotary],
         longest: int,
     ) -> TransformPacking:
-        """For blocks of a model's cache, in which sequences have up to `longest` tokens."""
+        """For blocks of a model's cache, in which sequences have up to `longest` tokens. `found`:
+        by the same groups of layers. `rotary`: see `rotary_of`."""
         transforms = []
         for layers in numbers.groups:
             layer_ids = {layer.layer_id for layer in layers}
             runs = [run for run in found.runs if layer_ids.issuperset(run.layer_ids)]
-            if {each for run in runs for each in run.layer_ids} != layer_ids:
-                limit = "is calibrated for layers in other groups than this cache has"
-                raise InvalidOptionError(FORM_FIELD, name, limit)
+            assert {each for run in runs for each in run.layer_ids} == layer_ids
             transforms.append(BlockTransform.of(runs, found.steps[name]))
-        ropes = [_rope(layer) for layer in spec.layers]
-        made = {rope: RotaryTables.of(rope, longest) for rope in set(ropes)}
-        rotary = {rope: Rotary(tables.cosines, tables.sines) for rope, tables in made.items()}
-        of_layers = [rotary[rope] for rope in ropes]
-        return cls(name, f"{_LAYOUT}-{found.digest}", longest, numbers, transforms, of_layers)
+        return cls(name, f"{_LAYOUT}-{found.digest}", longest, numbers, transforms, rotary)
 
     @property
     def max_payload_bytes(self) -> int:
@@ -138,6 +131,14 @@ class TransformPacking:
         """The layers of each run."""
         of_layers = {layer.layer_id: layer for layer in self.numbers.groups[group]}
         return [[of_layers[each] for each in run.layer_ids] for run in self.transforms[group].runs]
+
+
+def rotary_of(spec: DecoderSpec, longest: int) -> list[Rotary]:
+    """Of each layer of a model, for positions up to `longest`; layers that are alike have one."""
+    ropes = [_rope(layer) for layer in spec.layers]
+    tables = {rope: RotaryTables.of(rope, longest) for rope in set(ropes)}
+    rotary = {rope: Rotary(each.cosines, each.sines) for rope, each in tables.items()}
+    return [rotary[rope] for rope in ropes]
 
 
 def _in_rows(vectors: Sequence[Array]) -> Array:
