@@ -13,8 +13,8 @@ from tiered import let_load
 
 from checkpoints import write_checkpoint
 from latent_cases import LATENT_CASES
-from pagoda.cache import CacheManager
 from pagoda.engine.build import Model, assemble, connect, load_model
+from pagoda.engine.devices import transform_packing
 from pagoda.engine.devices.transform_packing import TransformPacking
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
@@ -162,7 +162,9 @@ def test_a_restart_finds_its_prompts_in_the_form_and_says_so(
     stats = second.engine.transfers.stats()
     assert (stats.lossy_form, stats.num_tokens_loaded > 40) == (FORM, True)
     assert outputs[0].cache_miss is not None
-    told = PromptLookup.of(outputs[0].cache_miss, range(200)).told(ANYBODY, lambda token_id: b"")
+    form = second.engine.transfers.lossy_form
+    lookup = PromptLookup.of(outputs[0].cache_miss, range(200))
+    told = lookup.told(ANYBODY, lambda _: b"", lossy_form=form)
     assert told.lossy_form == FORM
     assert f"may have gone through {FORM}" in told.explanation
     second.close()
@@ -185,11 +187,21 @@ def test_no_other_engine_finds_what_went_through_it(tiny_model: Model, tmp_path:
         other.close()
 
 
-def test_blocks_behind_the_form_have_other_keys() -> None:
+def test_blocks_behind_the_form_have_other_keys(
+    tiny_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     roots = set()
-    for form in ("", "kvtc-4x a", "kvtc-4x b", "kvtc-8x a"):
-        cache = CacheManager(4, 4, codec="bfloat16", lossy_form=form)
-        roots.add(cache.open().origin.root())
+
+    def note(form: str) -> None:
+        tier = f"disk:{tmp_path / str(len(roots))},size=1MiB{form}"
+        engine = connect(tiny_model, EngineOptions(kv_tier=tier, **SMALL))
+        roots.add(engine.scheduler.cache.open().root)
+        engine.transfers.close()
+
+    for form in ("", ",form=kvtc-4x", ",form=kvtc-8x"):
+        note(form)
+    monkeypatch.setattr(transform_packing, "_LAYOUT", "another")
+    note(",form=kvtc-8x")
     assert len(roots) == 4
 
 

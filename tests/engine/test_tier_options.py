@@ -301,7 +301,7 @@ def test_what_prompts_take_is_the_middle_of_what_they_took() -> None:
 
 def test_what_was_elsewhere_is_explained() -> None:
     miss = Miss(Cause.NEVER_SEEN, 16, {Cause.NEVER_SEEN: 184}, gated=Gated("s3", 160, 1.8, 0.4))
-    told = PromptLookup.of(miss, range(200)).told(ANYBODY, lambda token_id: b"")
+    told = PromptLookup.of(miss, range(200)).told(ANYBODY, lambda _: b"", lossy_form=None)
     assert told.explanation.endswith("160 of them were on s3: 1.8 s to load, 0.4 s to compute.")
     assert told.on_tier is not None
     assert told.on_tier.load_seconds == 1.8

@@ -109,11 +109,13 @@ class FakeTokenizer:
 class FakeTransfers:
     """A tier that has done and suffered everything."""
 
+    lossy_form = "kvtc-5x"
+
     def stats(self) -> TransferStats:
         counts = ShelfCounts(rejected=Counter(checksum=1), failures=Counter(timeout=2))
         usage = TierUsage(3, 4096, None)
         shelf = ShelfStats("disk", True, True, 0.001, 1e9, usage, counts)
-        return TransferStats((shelf,), 64, 32, {"whole": 1}, "kvtc-5x")
+        return TransferStats((shelf,), 64, 32, {"whole": 1}, self.lossy_form)
 
 
 class FakeEngine:

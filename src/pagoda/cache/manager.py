@@ -28,6 +28,7 @@ from pagoda.cache.accounts import Holding
 from pagoda.cache.admission import BlocksNeeded
 from pagoda.cache.allowance import NOTHING_SPOKEN_FOR, Allowance
 from pagoda.cache.block import HOLE, BlockCopy, BlockTable
+from pagoda.cache.copy_on_write import make_private, shared_places
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions import policies_of
 from pagoda.cache.inflight import InFlightBlocks
@@ -37,9 +38,9 @@ from pagoda.cache.match import NO_MATCH, PrefixMatch
 from pagoda.cache.origin import Origin
 from pagoda.cache.prefix import BlockHash, BlockKey
 from pagoda.cache.prefix_pool import PrefixPool
+from pagoda.cache.publishing import announce, publish
 from pagoda.cache.quota import Quota, require_quotas
 from pagoda.cache.search import longest_prefix, still_holds
-from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.snapshot import PoolSnapshot
 from pagoda.cache.stats import CacheStats
 from pagoda.cache.watcher import CacheWatcher, Lookup
@@ -63,7 +64,6 @@ class CacheManager:
         *,
         enable_prefix_caching: bool = True,
         codec: str = "",
-        lossy_form: str = "",
         eviction: EvictionPolicy | str = "lru",
         windows: Sequence[AttentionWindow] = (FULL_ATTENTION,),
         under_way_tokens: int = EVERY_TOKEN,
@@ -71,8 +71,7 @@ class CacheManager:
         watchers: Sequence[CacheWatcher] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`codec` names how K and V are stored: blocks stored differently never match.
-        `lossy_form` names what blocks may have gone through outside: likewise.
+        """`codec` names how K and V came to be stored: blocks stored differently never match.
 
         `eviction` is a policy, or the name of one in `pagoda.cache.evictions`. `windows`: what rows
         see in the layers of each group. `under_way_tokens`: that many tokens of a sequence at most
@@ -81,10 +80,10 @@ class CacheManager:
         what becomes of blocks, and for how many seconds of `clock` they were idle.
         """
         checks.require_options(num_blocks, block_size, enable_prefix_caching)
-        checks.require_texts(codec=codec, lossy_form=lossy_form)
+        checks.require_texts(codec=codec)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
-        self._codec, self._lossy_form = codec, lossy_form
+        self._codec = codec
         self._in_flight = InFlightBlocks()
         self._windows = tuple(windows)
         self._needed = BlocksNeeded(block_size, under_way_tokens)
@@ -111,7 +110,7 @@ class CacheManager:
         """
         checks.require_texts(tenant=tenant, cache_salt=cache_salt)
         kept = "" if retention.is_full else str(retention)
-        origin = Origin(tenant, cache_salt, self._codec, kept, self._lossy_form)
+        origin = Origin(tenant, cache_salt, self._codec, kept)
         windows = tuple(window.narrowed(retention) for window in self._windows)
         table = BlockTable(origin, self, windows)
         table.move_to(0, self.block_size)
@@ -206,11 +205,8 @@ class CacheManager:
         if counted:
             lookup = Lookup.of(table, len(tokens), match, is_caching=self.enable_prefix_caching)
             self._blocks.look_up(lookup)
-        if self.enable_prefix_caching and announced:
-            for key in keys[table.num_committed :]:
-                groups = range(table.num_groups)
-                if any(self._blocks.index.find(key, group) is None for group in groups):
-                    self._in_flight.announce(key.hash, table)
+        if announced:
+            announce(self._blocks, self._in_flight, table, keys)
         return lookup
 
     @property
@@ -255,11 +251,11 @@ class CacheManager:
         start, stop = checks.whole_number("start", start), checks.whole_number("stop", stop)
         table.require_reservable(start, stop, size)
         num_new = self._needed.to_cover(table, stop)
-        unwritable = self._unwritable(table, start, stop)
-        num_short = num_new + len(unwritable) - self.allowance(table).num_blocks
+        shared = shared_places(self._blocks, table, start, stop, size)
+        num_short = num_new + len(shared) - self.allowance(table).num_blocks
         if num_short > 0 and not make_room(self._blocks, table, num_short, size):
             return None
-        copies = tuple(self._make_private(table, index) for index in unwritable)
+        copies = tuple(make_private(self._blocks, table, place) for place in shared)
         table.extend([self._blocks.allocate(table.origin) for _ in range(num_new)])
         self._tables.add(table)
         self._blocks.counts.copies_on_write += len(copies)
@@ -291,7 +287,8 @@ class CacheManager:
         table.require_computable(num_computed, len(tokens), size)
         num_full = num_computed // size
         if num_full > table.num_committed and self.enable_prefix_caching:
-            self._publish(table, table.keys_of(tokens, size), num_full)
+            keys = table.keys_of(tokens, size)
+            publish(self._blocks, self._in_flight, table, keys, num_full)
         table.num_settled = num_computed
         let_go(self._blocks, table, min(num_computed - 1, num_full * size), size)
 
@@ -368,33 +365,3 @@ class CacheManager:
         Raises `IntegrityError` with the first one that does not hold.
         """
         check_integrity(self._blocks, self._in_flight, self._tables, self.block_size)
-
-    # ---- inside ------------------------------------------------------------------------------
-
-    def _unwritable(self, table: BlockTable, start: int, stop: int) -> list[int]:
-        """Indices of block ids the table holds, to be written to and that others can see."""
-        first = start // self.block_size * table.num_groups
-        last = num_blocks_for(stop, self.block_size) * table.num_groups
-        return [
-            index
-            for index, block_id in enumerate(table.block_ids[first:last], first)
-            if self._blocks.is_shared(block_id)
-        ]
-
-    def _make_private(self, table: BlockTable, index: int) -> BlockCopy:
-        """Put a block of the table's own in the place of one that others can see."""
-        target = self._blocks.allocate(table.origin)
-        source = table.replace(index, target)
-        self._blocks.release(source)
-        return BlockCopy(source, target)
-
-    def _publish(self, table: BlockTable, keys: Sequence[BlockKey], num_full: int) -> None:
-        """Publish full blocks up to number `num_full - 1`, of every group."""
-        for number in range(table.num_committed, num_full):
-            self._in_flight.withdraw(keys[number].hash, table)
-            for group in range(table.num_groups):
-                block_id = table.block_ids[number * table.num_groups + group]
-                if block_id != HOLE:
-                    self._blocks.publish(keys[number], block_id, group, table)
-        table.num_committed = num_full
-        table.num_shared = max(table.num_shared, num_full)

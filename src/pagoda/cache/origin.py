@@ -13,20 +13,16 @@ class Origin(NamedTuple):
     tenant: str = ""
     cache_salt: str = ""
     codec: str = ""
-    """How K and V are stored."""
+    """How K and V came to be stored: what they are coded by, and what else they may have gone
+    through."""
     retention: str = ""
     """Which tokens stay; "" for all."""
-    lossy_form: str = ""
-    """What K and V may have gone through on a tier, its name first; "": nothing that loses any of
-    them."""
 
     def root(self) -> BlockHash:
         """The hash that first blocks are chained to."""
         extras = {"tenant": self.tenant, "cache_salt": self.cache_salt, "codec": self.codec}
         if self.retention:
             extras["retention"] = self.retention
-        if self.lossy_form:
-            extras["lossy_form"] = self.lossy_form
         return root_hash(**extras)
 
     def differing(self, other: Origin) -> tuple[str, ...]:

@@ -177,7 +177,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     tiers = _tiers(model, options, sized.capacity.spec, namespace, secret, shares, packing)
     watch, watchers = StepWatch(), _watchers(options, sized.capacity, has_quotas=bool(quotas))
     told = [*watchers.all, *(() if tiers is None else tiers.watchers)]
-    cache = _cache(options, sized.capacity, running.storage.namespace, form, quotas, told)
+    codec = " ".join(filter(None, (running.storage.namespace, form)))
+    cache = _cache(options, sized.capacity, codec, quotas, told)
     transfers = None
     if tiers is not None:
         args = (cache, running.storage, options.retention, watch.prefill_rate)
@@ -247,7 +248,6 @@ def _cache(
     options: EngineOptions,
     capacity: Capacity[CacheSpec],
     codec: str,
-    lossy_form: str,
     quotas: Mapping[str, Quota],
     watchers: Sequence[CacheWatcher],
 ) -> CacheManager:
@@ -256,7 +256,6 @@ def _cache(
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         codec=codec,
-        lossy_form=lossy_form,
         eviction=options.eviction_policy,
         windows=capacity.spec.windows,
         under_way_tokens=capacity.spec.under_way_tokens,

@@ -14,6 +14,7 @@ from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.door import holder_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.explanation import CacheExplanation, PromptLookup
+from pagoda.server.keys import Holder
 from pagoda.server.recent_lookups import RecentLookups
 from pagoda.server.token_requests import TokenizeRequest
 
@@ -38,7 +39,10 @@ class Explanations(BaseModel):
 
 def explain_routes(engine: AsyncEngine, recent: RecentLookups) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
-    token_bytes = engine.tokenizer.token_bytes
+
+    def told(lookup: PromptLookup, holder: Holder) -> CacheExplanation:
+        token_bytes, lossy_form = engine.tokenizer.token_bytes, engine.transfers.lossy_form
+        return lookup.told(holder, token_bytes, lossy_form=lossy_form)
 
     @router.post("/cache/explain", responses=REFUSALS)
     async def explain(request: Request, body: ExplainRequest) -> CacheExplanation:
@@ -56,15 +60,13 @@ def explain_routes(engine: AsyncEngine, recent: RecentLookups) -> APIRouter:
             add_special_tokens=body.add_special_tokens is not False,
         )
         miss, token_ids = await engine.look_up(prompt, options)
-        return PromptLookup.of(miss, token_ids).told(holder, token_bytes)
+        return told(PromptLookup.of(miss, token_ids), holder)
 
     @router.get("/cache/explanations/{request_id:path}", responses=REFUSALS)
     async def explained(request: Request, request_id: str) -> Explanations:
         """What the prompts of a request that has ended had found, by its own id or its answer's."""
         holder = holder_of(request.scope)
         lookups = recent.of(request_id, holder)
-        return Explanations(
-            id=request_id, prompts=[each.told(holder, token_bytes) for each in lookups]
-        )
+        return Explanations(id=request_id, prompts=[told(each, holder) for each in lookups])
 
     return router

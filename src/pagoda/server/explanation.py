@@ -88,26 +88,29 @@ class PromptLookup(NamedTuple):
         before, behind = token_ids[max(0, at - _SHOWN_TOKENS) : at], token_ids[at:]
         return cls(miss, len(token_ids), tuple(before), tuple(behind[:_SHOWN_TOKENS]))
 
-    def told(self, holder: Holder, token_bytes: TokenBytes) -> CacheExplanation:
+    def told(
+        self, holder: Holder, token_bytes: TokenBytes, *, lossy_form: str | None
+    ) -> CacheExplanation:
         """What `holder` may know of it: text is its own tenant's alone, and what others have an
-        operator's."""
+        operator's. `lossy_form`: that blocks lie in on the engine's tiers."""
         miss = self.miss if holder.is_operator else self.miss.without_others()
         is_own = holder.tenant == miss.origin.tenant
         evicted = None if miss.eviction is None else _evicted(miss, miss.eviction, holder)
         diverged = None
         if miss.divergence is not None and is_own:
             diverged = self._diverged(miss.divergence, token_bytes)
+        gone_through = lossy_form if miss.position else None
         apart = min(map(miss.origin.differing, miss.others), key=len, default=())
         return CacheExplanation(
             prompt_tokens=self.num_tokens,
             found_tokens=miss.position,
             cause=miss.cause,
             missed_tokens=dict(miss.num_tokens),
-            explanation=self._words(miss, evicted, diverged, apart),
+            explanation=self._words(miss, evicted, diverged, apart, gone_through),
             evicted=evicted,
             diverged=diverged,
             on_tier=None if miss.gated is None else _on_tier(miss.gated),
-            lossy_form=_lossy_form(miss),
+            lossy_form=gone_through,
             kept_apart_by=list(apart) or None,
         )
 
@@ -120,12 +123,17 @@ class PromptLookup(NamedTuple):
         )
 
     def _words(
-        self, miss: Miss, evicted: Evicted | None, diverged: Diverged | None, apart: Sequence[str]
+        self,
+        miss: Miss,
+        evicted: Evicted | None,
+        diverged: Diverged | None,
+        apart: Sequence[str],
+        lossy_form: str | None,
     ) -> str:
         parts = [f"{miss.position:,} of {self.num_tokens:,} tokens were found."]
-        form = _lossy_form(miss)
-        if form is not None:
-            parts.append(f"They may have gone through {form} on a tier, which loses a little.")
+        if lossy_form is not None:
+            form = f"They may have gone through {lossy_form} on a tier, which loses a little."
+            parts.append(form)
         for cause, number in miss.num_tokens.items():
             counted = f"{number:,} {'token' if number == 1 else 'tokens'}"
             parts.append(f"{counted}: {_WORDS[cause]}.")
@@ -172,12 +180,6 @@ def _evicted(miss: Miss, eviction: Eviction, holder: Holder) -> Evicted:
         idle_seconds=round(eviction.idle_s, digits),
         to_make_room_for=room_for,
     )
-
-
-def _lossy_form(miss: Miss) -> str | None:
-    """What the tokens that were found may have gone through on a tier."""
-    form, _, _ = miss.origin.lossy_form.partition(" ")
-    return form if form and miss.position else None
 
 
 def _on_tier(gated: Gated) -> OnTier:

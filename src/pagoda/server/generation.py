@@ -130,10 +130,11 @@ class Generation:
 
     def explained(self, outputs: Sequence[RequestOutput]) -> list[CacheExplanation]:
         """Why no more of each prompt was in the cache, as whoever asks may know it."""
-        token_bytes = self.engine.tokenizer.token_bytes
+        engine = self.engine
+        token_bytes, lossy_form = engine.tokenizer.token_bytes, engine.transfers.lossy_form
         return [
             PromptLookup.of(output.cache_miss, output.prompt_token_ids).told(
-                self.holder, token_bytes
+                self.holder, token_bytes, lossy_form=lossy_form
             )
             for output in outputs
             if output.cache_miss is not None

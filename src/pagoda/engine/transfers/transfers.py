@@ -24,6 +24,11 @@ _LEFT_S = 1.0
 class Transfers(Protocol):
     """Loads and stores between a cache and its tiers. The engine's thread alone calls it."""
 
+    @property
+    def lossy_form(self) -> str | None:
+        """That blocks lie in on all tiers; None: they lie there as they are. Any thread may ask."""
+        ...
+
     def take_in(self) -> None:
         """At the begin of a turn: publish what has come."""
         ...
@@ -59,6 +64,7 @@ class Transfers(Protocol):
 class NoTransfers:
     """Blocks are in the cache or nowhere."""
 
+    lossy_form: str | None = None
     has_stores = awaits_room = False
 
     def take_in(self) -> None:
@@ -87,11 +93,11 @@ class TierTransfers:
         mover: TierMover,
         lossy_form: str | None = None,
     ) -> None:
-        """`lossy_form`: that blocks lie in on all tiers."""
+        """`lossy_form`: see `Transfers`."""
         self.loads = loads
         self._stores = stores
         self._mover = mover
-        self._lossy_form = lossy_form
+        self.lossy_form = lossy_form
         # With an engine that nobody closes, and at the process's end.
         self._end = finalize(self, mover.close, _LEFT_S)
         self._has_failed = False
@@ -128,7 +134,7 @@ class TierTransfers:
             self._mover.stats(),
             num_tokens_asked=loads.num_tokens_asked,
             num_tokens_loaded=loads.num_tokens_loaded,
-            lossy_form=self._lossy_form,
+            lossy_form=self.lossy_form,
             endings=loads.endings.copy(),
         )
 
