@@ -144,7 +144,7 @@ def require_nothing_left(engine: Engine, num_blocks: int) -> None:
     assert not engine.timeline._waiting
     assert not engine.timeline._running
     assert not engine.scheduler.has_unfinished
-    assert not getattr(engine.scheduler.loads, "num_under_way", 0)
+    assert not getattr(engine.scheduler.loads, "sessions", ())
     assert not getattr(getattr(engine.transfers, "loads", None), "num_under_way", 0)
     stats = engine.scheduler.stats()
     assert (stats.num_running, stats.num_waiting) == (0, 0)

@@ -412,8 +412,8 @@ def test_a_session_that_comes_gives_way_to_whoever_needs_its_room(
         engine.add(engine.intake.request("1", [7] * length, answers))
         engine.advance()
         assert engine.scheduler.stats().num_running == 1
-        assert (engine.scheduler.loads.num_under_way == 0) == is_waiting
-        while engine.scheduler.loads.num_under_way:
+        assert (len(engine.scheduler.loads.sessions) == 0) == is_waiting
+        while engine.scheduler.loads.sessions:
             engine.advance()
             assert engine.scheduler.has_unfinished
         engine.scheduler.cache.check_integrity()

@@ -23,7 +23,7 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.retention_rules import RetentionRules
-from pagoda.engine.sessions.arriving import ArrivingSessions
+from pagoda.engine.sessions.arriving import ArrivingSessions, LoadsBesideSessions
 from pagoda.engine.sessions.wiring import sessions_of
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
@@ -39,6 +39,7 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
+from pagoda.scheduling.prefix_loads import NoLoads
 from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
@@ -185,7 +186,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         transfers = tiers.transfers(*args)
         most_tokens = min(sized.limits.max_num_batched_tokens, model.max_model_len)
         measure_prefill(cache, running.runner, most_tokens, watch.prefill_rate)
-    arriving = ArrivingSessions(None if transfers is None else transfers.loads)
+    arriving = ArrivingSessions()
+    loads = NoLoads() if transfers is None else transfers.loads
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=sized.limits.max_num_batched_tokens,
@@ -196,7 +198,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         retention=options.retention,
         tenant_weights={tenant: each.weight for tenant, each in given.items()},
         streams_step_aside=model.backend.policy.streams_step_aside,
-        loads=arriving,
+        loads=LoadsBesideSessions(loads, arriving),
     )
     engine = Engine(
         model_name=model.name,

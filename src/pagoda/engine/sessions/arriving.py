@@ -11,26 +11,22 @@ from pagoda.cache import BlockTable, PrefixMatch
 from pagoda.engine.transfers.incoming import IncomingPrefix
 from pagoda.scheduling import Sequence
 from pagoda.scheduling.prefix_load import PrefixLoad
-from pagoda.scheduling.prefix_loads import NoLoads, PrefixLoads
+from pagoda.scheduling.prefix_loads import PrefixLoads
 
 
 class ArrivingSessions:
-    """See `PrefixLoads`; those of requests are another's. The engine's thread alone calls it."""
+    """Those that hold blocks. The engine's thread alone calls it."""
 
-    def __init__(self, loads: PrefixLoads | None = None) -> None:
-        """`loads`: of requests; None: there are none."""
-        self._loads = loads or NoLoads()
+    def __init__(self) -> None:
         self._prefixes: list[IncomingPrefix] = []
-        """Those that hold blocks, the oldest first."""
+        """The oldest first."""
+
+    def __len__(self) -> int:
+        return len(self._prefixes)
 
     def __contains__(self, prefix: IncomingPrefix) -> bool:
         """It holds what has come, up to now."""
         return prefix in self._prefixes
-
-    @property
-    def num_under_way(self) -> int:
-        """Sessions that hold what has come."""
-        return len(self._prefixes)
 
     def begin_to_hold(self, prefix: IncomingPrefix) -> None:
         """A session's, which holds what of it is cached from now on."""
@@ -48,21 +44,35 @@ class ArrivingSessions:
         for prefix in list(self._prefixes):
             self.free(prefix)
 
-    # ---- what the scheduler asks -------------------------------------------------------------
+    def give_way(self, table: BlockTable) -> bool:
+        """Stop the youngest that holds blocks which `table` may take. False: there is none."""
+        for prefix in reversed(self._prefixes):
+            if prefix.helps(table):
+                self.free(prefix)
+                return True
+        return False
+
+    def forget(self) -> None:
+        """The cache was reset, and what they held with it."""
+        self._prefixes = []
+
+
+class LoadsBesideSessions:
+    """See `PrefixLoads`: those of requests, before which sessions give way."""
+
+    def __init__(self, loads: PrefixLoads, sessions: ArrivingSessions) -> None:
+        self._loads = loads
+        self.sessions = sessions
 
     def begin(self, sequence: Sequence, match: PrefixMatch) -> PrefixLoad:
         return self._loads.begin(sequence, match)
 
     def make_room(self, table: BlockTable) -> bool:
-        return self.give_way(table) or self._loads.make_room(table)
+        return self.sessions.give_way(table) or self._loads.make_room(table)
 
     def give_way(self, table: BlockTable) -> bool:
-        for prefix in reversed(self._prefixes):
-            if prefix.helps(table):
-                self.free(prefix)
-                return True
-        return self._loads.give_way(table)
+        return self.sessions.give_way(table) or self._loads.give_way(table)
 
     def start_over(self) -> None:
-        self._prefixes = []
+        self.sessions.forget()
         self._loads.start_over()

@@ -26,7 +26,7 @@ def sessions_of(
     namespace: Namespace | None,
     secret: bytes | None,
 ) -> SessionSupport:
-    """`arriving`: what the scheduler asks for blocks. `max_tokens`: of the longest sequence.
+    """`arriving`: what gives way to requests. `max_tokens`: of the longest sequence.
     `shelves`: of the tiers, if there are any. `namespace`: needed beside a `secret`, without which
     there are no files."""
     block_bytes = storage.spec.block_bytes
