@@ -36,12 +36,15 @@ def num_held(tier: DiskTier | HostTier, owner: str, numbers: range) -> int:
     return sum(tier.holds([name_of(number, owner) for number in numbers], TIMEOUT_S))
 
 
+def disk(path: Path) -> DiskTier:
+    return DiskTier(path, CAPACITY, shares=SHARES)
+
+
 @pytest.fixture(params=["disk", "host"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTier:
     def make_tier() -> DiskTier | HostTier:
         is_disk = request.param == "disk"
-        tier = DiskTier(tmp_path, CAPACITY) if is_disk else HostTier(CAPACITY)
-        tier.divide(SHARES)
+        tier = disk(tmp_path) if is_disk else HostTier(CAPACITY, SHARES)
         request.addfinalizer(tier.close)
         return tier
 
@@ -74,12 +77,10 @@ def test_without_a_share_the_least_recently_used_goes_whoevers_it_is(make: MakeT
 
 
 def test_shares_outlive_a_restart(tmp_path: Path) -> None:
-    first = DiskTier(tmp_path, CAPACITY)
-    first.divide(SHARES)
+    first = disk(tmp_path)
     store(first, BOB, range(20))
     first.close()
-    second = DiskTier(tmp_path, CAPACITY)
-    second.divide(SHARES)
+    second = disk(tmp_path)
     assert second.wait_until_counted(TIMEOUT_S)
     store(second, "", range(200))
     assert num_held(second, BOB, range(20)) == 20
@@ -92,8 +93,7 @@ def test_what_goes_is_what_looking_at_all_frames_says() -> None:
     owners = ["", BOB, CAROL]
     for _ in range(20):
         shares: Shares = {BOB: Share(random.random() / 3, 0.4), CAROL: Share(random.random() / 3)}
-        order, plain = UseOrder(1000), dict[str, int]()
-        order.divide(shares)
+        order, plain = UseOrder(1000, shares), dict[str, int]()
         for number in range(300):
             name, size = name_of(number % 120, random.choice(owners)), random.randint(1, 60)
             if name in plain:

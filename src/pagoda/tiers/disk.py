@@ -15,7 +15,7 @@ from pathlib import Path
 from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.disk_folder import DiskFolder, on_disk
 from pagoda.tiers.patience import Patience
-from pagoda.tiers.shares import Shares
+from pagoda.tiers.shares import NO_SHARES, Shares
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
 from pagoda.tiers.use_order import UseOrder
 
@@ -46,14 +46,15 @@ class DiskTier(Tier):
         path: Path,
         capacity_bytes: int | None,
         *,
+        shares: Shares = NO_SHARES,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`path` is made where it is not there, by the first call.
 
         capacity_bytes: None for commands that inspect a folder which a server may be using:
-        everything but storing can be done, and nothing is made. max_frame_bytes: no more of a
-        file is read. clock: seconds since the epoch.
+        everything but storing can be done, and nothing is made. shares: see `UseOrder`.
+        max_frame_bytes: no more of a file is read. clock: seconds since the epoch.
         """
         self._path = path
         self._stores = capacity_bytes is not None
@@ -71,13 +72,10 @@ class DiskTier(Tier):
         """Of what follows; held for moments, never while the disk is asked."""
         self._used_at: dict[str, float] = {}
         """Of each file that is there, its time as the disk has it."""
-        self._order = UseOrder(self._capacity_bytes)
+        self._order = UseOrder(self._capacity_bytes, shares)
         """With the rest of their last pages."""
         self._quarantined_bytes = 0
         self._closed = False
-
-    def divide(self, shares: Shares) -> None:
-        self._order.divide(shares)
 
     def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
         def ask() -> list[bool]:

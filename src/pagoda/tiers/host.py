@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from pagoda.tiers.shares import Shares
+from pagoda.tiers.shares import NO_SHARES, Shares
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
 from pagoda.tiers.use_order import UseOrder
 
@@ -17,16 +17,14 @@ class HostTier(Tier):
     kind = "host"
     is_shared = False
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, shares: Shares = NO_SHARES) -> None:
+        """`shares`: see `UseOrder`."""
         self._capacity_bytes = capacity_bytes
         self._frames: dict[str, bytes] = {}
-        self._order = UseOrder(capacity_bytes)
+        self._order = UseOrder(capacity_bytes, shares)
         self._lock = threading.Lock()
         self._storing = threading.Lock()
         """Held by the one who makes room, so that nobody else takes it."""
-
-    def divide(self, shares: Shares) -> None:
-        self._order.divide(shares)
 
     def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
         self._use(names)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pagoda.errors import InvalidOptionError
+from pagoda.tiers.shares import NO_SHARES, Shares
 from pagoda.tiers.tier import Tier, TierError, TierFault
 from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, read_tier_text
 
@@ -36,12 +37,13 @@ def parse_inspected_tier(text: str) -> TierOption:
     return replace(told.option(), store=StorePolicy.NEVER)
 
 
-def open_tier(option: TierOption, max_frame_bytes: int) -> Tier:
+def open_tier(option: TierOption, max_frame_bytes: int, shares: Shares = NO_SHARES) -> Tier:
     """A tier, which has not touched yet what it stands for.
 
+    `shares`: of tenants, by what stands for them in names; only bounded bytes are shared out.
     Raises `InvalidOptionError` for an address that cannot be, and where a library is missing.
     """
-    return KINDS[option.kind].opens(option, max_frame_bytes)
+    return KINDS[option.kind].opens(option, max_frame_bytes, shares)
 
 
 def require_tier(option: TierOption) -> None:
@@ -63,18 +65,18 @@ def is_shared(option: TierOption) -> bool:
     return KINDS[option.kind].is_shared
 
 
-def _host(option: TierOption, max_frame_bytes: int) -> Tier:
+def _host(option: TierOption, max_frame_bytes: int, shares: Shares) -> Tier:
     from pagoda.tiers.host import HostTier
 
     assert option.capacity_bytes is not None, "its row needs one"
-    return HostTier(option.capacity_bytes)
+    return HostTier(option.capacity_bytes, shares)
 
 
-def _disk(option: TierOption, max_frame_bytes: int) -> Tier:
+def _disk(option: TierOption, max_frame_bytes: int, shares: Shares) -> Tier:
     from pagoda.tiers.disk import DiskTier
 
     capacity = None if option.store is StorePolicy.NEVER else option.capacity_bytes
-    return DiskTier(_path(option), capacity, max_frame_bytes=max_frame_bytes)
+    return DiskTier(_path(option), capacity, shares=shares, max_frame_bytes=max_frame_bytes)
 
 
 def _free_folder(option: TierOption) -> None:
@@ -87,7 +89,7 @@ def _path(option: TierOption) -> Path:
     return Path(option.address).expanduser()
 
 
-def _redis(option: TierOption, max_frame_bytes: int) -> Tier:
+def _redis(option: TierOption, max_frame_bytes: int, shares: Shares) -> Tier:
     from pagoda.tiers.redis import RedisTier
 
     return RedisTier(
@@ -95,7 +97,7 @@ def _redis(option: TierOption, max_frame_bytes: int) -> Tier:
     )
 
 
-def _s3(option: TierOption, max_frame_bytes: int) -> Tier:
+def _s3(option: TierOption, max_frame_bytes: int, shares: Shares) -> Tier:
     from pagoda.tiers.s3 import S3Tier
     from pagoda.tiers.s3_address import S3Address
 

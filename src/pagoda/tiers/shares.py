@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
 
 from pagoda.tiers.names import OWNER_DIGITS
 
@@ -32,15 +31,6 @@ NO_SHARE = Share()
 Shares = Mapping[str, Share]
 """By tenants, or by what stands for them in names (`owner_tag`)."""
 NO_SHARES: Shares = MappingProxyType({})
-
-
-@runtime_checkable
-class DividedTier(Protocol):
-    """A tier of bounded bytes, which tenants have shares of."""
-
-    def divide(self, shares: Shares) -> None:
-        """By what stands for tenants in names; to be called before anything else."""
-        ...
 
 
 def owner_tag(tenant: str) -> str:

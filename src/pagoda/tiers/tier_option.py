@@ -23,6 +23,7 @@ from pagoda.byte_size import parse_byte_size
 from pagoda.errors import InvalidOptionError
 from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.duration import parse_duration, parse_timeout
+from pagoda.tiers.shares import Shares
 from pagoda.tiers.tier import Tier
 
 FIELD = "kv_tier"
@@ -79,9 +80,9 @@ class TierKind:
     name: str
     pattern: str
     """What its options look like, as a refusal shows it."""
-    opens: Callable[[TierOption, int], Tier]
-    """Makes one, without touching what it stands for: of the option and the most bytes of a frame.
-    Raises `InvalidOptionError`."""
+    opens: Callable[[TierOption, int, Shares], Tier]
+    """Makes one, without touching what it stands for: of the option, the most bytes of a frame and,
+    if its bytes are bounded, what tenants have of them. Raises `InvalidOptionError`."""
     schemes: tuple[str, ...] = ()
     """What its URLs begin with; none: its option begins with its name and a colon."""
     is_shared: bool = False

@@ -33,16 +33,13 @@ class _OfOwner:
 class UseOrder:
     """Names of frames, and how many bytes each takes. For one thread at a time."""
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, shares: Shares = NO_SHARES) -> None:
+        """`shares`: of the capacity, by what stands for tenants in names."""
         self._capacity_bytes = capacity_bytes
-        self._shares = NO_SHARES
+        self._shares = shares
         self._owners: dict[str, _OfOwner] = {}
         self._turn = 0
         self.num_bytes = 0
-
-    def divide(self, shares: Shares) -> None:
-        """See `DividedTier`."""
-        self._shares = shares
 
     def put(self, name: str, num_bytes: int) -> None:
         """A frame is there, and used just now."""

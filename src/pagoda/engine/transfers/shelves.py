@@ -14,7 +14,7 @@ from pagoda.tiers.kinds import is_shared, open_tier
 from pagoda.tiers.namespace import Namespace
 from pagoda.tiers.packing import Packing
 from pagoda.tiers.seal import Checksum, TenantSeal
-from pagoda.tiers.shares import NO_SHARES, DividedTier, Shares, owner_tag
+from pagoda.tiers.shares import NO_SHARES, Shares, owner_tag
 from pagoda.tiers.shelf import Shelf
 from pagoda.tiers.tier import Tier
 from pagoda.tiers.tier_option import StorePolicy, TierOption
@@ -44,13 +44,13 @@ def shelves_of(
     them, if they have one. Raises `InvalidOptionError` for a tier whose library is missing.
     """
     shelves, names = list[Shelf](), Counter[str]()
-    form = FrameFormat(namespace.digest, block_bytes, Checksum(), packing=packing)
+    frame_format = FrameFormat(namespace.digest, block_bytes, Checksum(), packing=packing)
     label = (namespace.label_name, namespace.label)
     for tier in tiers:
         if isinstance(tier, TierOption) and tier.kind == "host" and is_on_cpu:
             logger.warning(_SAME_MEMORY)
             continue
-        shelf = _shelf(tier, form, label, item_bytes, secret, shares)
+        shelf = _shelf(tier, frame_format, label, item_bytes, secret, shares)
         names[shelf.tier.kind] += 1
         if names[shelf.tier.kind] > 1:
             shelf.name = f"{shelf.tier.kind}-{names[shelf.tier.kind]}"
@@ -60,7 +60,7 @@ def shelves_of(
 
 def _shelf(
     tier: TierOption | Tier,
-    form: FrameFormat,
+    frame_format: FrameFormat,
     label: tuple[str, bytes],
     item_bytes: int,
     secret: bytes | None,
@@ -68,14 +68,13 @@ def _shelf(
 ) -> Shelf:
     if isinstance(tier, TierOption):
         if tier.compression == "zstd":
-            form = replace(form, compression=Compression(Method.ZSTD, item_bytes))
-        formats = _formats(form, secret if is_shared(tier) else None, shares)
-        opened = open_tier(tier, formats.of("").max_bytes)
-        if isinstance(opened, DividedTier):
-            opened.divide({owner_tag(tenant): share for tenant, share in shares.items()})
+            frame_format = replace(frame_format, compression=Compression(Method.ZSTD, item_bytes))
+        formats = _formats(frame_format, secret if is_shared(tier) else None, shares)
+        of_owners = {owner_tag(tenant): share for tenant, share in shares.items()}
+        opened = open_tier(tier, formats.of("").max_bytes, of_owners)
         stores_all, timeout_s, told = tier.store is StorePolicy.ALWAYS, tier.timeout_s, str(tier)
     else:
-        formats = _formats(form, secret if tier.is_shared else None, {})
+        formats = _formats(frame_format, secret if tier.is_shared else None, {})
         opened, stores_all, timeout_s, told = tier, not tier.is_shared, _OWN_TIMEOUT_S, tier.kind
     return Shelf(
         opened,
@@ -87,11 +86,13 @@ def _shelf(
     )
 
 
-def _formats(form: FrameFormat, secret: bytes | None, shares: Shares) -> FrameFormats:
+def _formats(frame_format: FrameFormat, secret: bytes | None, shares: Shares) -> FrameFormats:
     """`secret`: on a shared tier, which is refused without one before, and where names tell
     nobody's tenant."""
     if secret is None:
         return FrameFormats(
-            lambda tenant: replace(form, owner=owner_tag(tenant) if tenant in shares else "")
+            lambda tenant: replace(
+                frame_format, owner=owner_tag(tenant) if tenant in shares else ""
+            )
         )
-    return FrameFormats(lambda tenant: replace(form, seal=TenantSeal(secret, tenant)))
+    return FrameFormats(lambda tenant: replace(frame_format, seal=TenantSeal(secret, tenant)))
