@@ -1,9 +1,8 @@
-"""Keys, or values, of some layers as numbers that vary on their own, to be told in whole steps.
+"""Transforms: keys, or values, of neighbouring layers as numbers that vary independently.
 
-KVTC's storage form (Staniszewski and Łańcucki, arXiv 2511.01815), with a basis for each side of a
-run of layers: all of their heads together, the mean taken out, in units of what an error costs. So
-one step is right for all numbers: those that vary less than it become zeros, which is how bits are
-dealt out.
+As KVTC has them (Staniszewski and Łańcucki, arXiv 2511.01815), with a basis for each side of a run
+of layers: all of their heads together, the mean taken out, in units of what an error costs. So one
+step suits all numbers. Those that vary less than a step become zeros, and take next to no bits.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SideTransform:
-    """Row vectors are multiplied from the left. What is lost is what `codes` are rounded by."""
+    """Row vectors are multiplied from the left. Only rounding to steps, which follows, loses."""
 
     mean: Array
     """[n] float32"""

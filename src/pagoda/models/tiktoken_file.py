@@ -1,4 +1,4 @@
-"""Tokenizers that are a list of ranks, as tiktoken has them, and code for all else.
+"""Tokenizers of tiktoken's kind: a file of ranks, and code for everything else.
 
 A file of ranks says which bytes are tokens and which are merged first, but not how text is cut
 before. Code that comes with a model says that, and is never run here: what is known of it by its

@@ -1,6 +1,6 @@
-"""What a value must be that pydantic does not take, in the words of all other refusals.
+"""Refusals of what pydantic does not take, in the words of all other refusals.
 
-Its own name classes of ours, and say of each of several types anew what a value should be.
+Its own words name this server's classes, and repeat themselves for each type that a field may have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 def wanted(problems: Iterable[Any]) -> str:
-    """What a value must be that does not do as any of several types; each thing once."""
+    """What a value must be, for a field of one type or several; each thing once."""
     phrases = list(dict.fromkeys(map(_phrase, problems)))
     kinds = [each.removeprefix(_MUST_BE) for each in phrases if each.startswith(_MUST_BE)]
     others = [each for each in phrases if not each.startswith(_MUST_BE)]

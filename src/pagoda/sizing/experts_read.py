@@ -1,13 +1,13 @@
 """How much of a layer's experts a step reads.
 
-A token is sent to k of a layer's E experts. Were each as likely as any other, and one token's
-choice nothing to the next one's, an expert would be left out by one token with 1 - k/E, by all of
-B with (1 - k/E) ** B. So as is expected a step reads
+A token is sent to k of a layer's E experts. If all are equally likely and tokens choose
+independently, an expert is left out by one token with probability 1 - k/E, and by all of B tokens
+with (1 - k/E) ** B. So a step is expected to read
 
     1 - (1 - k/E) ** B
 
 of the experts (MoESD, arXiv:2505.19645). A router that prefers some, or sends tokens of one text to
-the same ones, reads fewer: of all chances that add up to k, equal ones bring in the most experts.
+the same ones, reads fewer: of all probabilities that add up to k, equal ones reach the most.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""What a storage gives for blocks that are copied to the host; without PyTorch, whose import takes
-seconds, for those who only wait for them."""
+"""Copies of blocks on their way to the host, as a storage gives them.
+
+Without PyTorch, whose import takes seconds, for those who only wait for them.
+"""
 
 from __future__ import annotations
 

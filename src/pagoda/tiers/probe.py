@@ -1,9 +1,11 @@
-"""A small frame of nobody's block, there and back: how quick a tier is, and whether it is well.
+"""The probe of a tier, which tells how quick it is and whether it is well.
+
+A small frame of a made-up block goes there and back:
 
 ask       how long an answer takes that moves no frames
-store     a tier that takes none is asked for what it has
-load      the same bytes have to come
-remove    one that stays is loaded the next time, in place of another
+store     where the tier takes no frame, one that it has is loaded
+load      the bytes that were stored have to come back
+remove    a frame that stays is loaded the next time, in place of another
 """
 
 from __future__ import annotations
@@ -82,10 +84,10 @@ class Probe:
     # ---- calls of the tier, which raise TierError --------------------------------------------
 
     def _fresh(self) -> _Frame:
-        """Raises whatever its form does."""
-        block, form = BlockName(os.urandom(32), 0, _NUMBER), self._shelf.formats.of(_TENANT)
-        payload = os.urandom(form.payload_bytes).translate(_MODERATE)
-        return _Frame(block, form.name(block), form.encode(block, payload))
+        """Raises whatever the format of its frames does."""
+        block, frame_format = BlockName(os.urandom(32), 0, _NUMBER), self._shelf.formats.of(_TENANT)
+        payload = os.urandom(frame_format.payload_bytes).translate(_MODERATE)
+        return _Frame(block, frame_format.name(block), frame_format.encode(block, payload))
 
     def _time_round_trip(self, frame: _Frame) -> bool:
         """Whether it is there."""

@@ -1,4 +1,4 @@
-"""What a text's keys and values are like before they are rotated, for transforms to be fitted to.
+"""Statistics of a text's keys and values before rotation, which transforms are fitted to.
 
 A key's error counts by what queries make of it, and these meet it rotated by how far they are from
 it: their second moments are taken at such distances, near ones as often as far ones. What a score's
