@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.cache.formats import FORMATS, is_coded, vector_format
-from pagoda.cache.own_format import SideForm, is_own
+from pagoda.cache.own_format import SideFormat, is_own
 from pagoda.codecs import CODECS, Codec, VectorCodec, codec_of, name_of
 from pagoda.errors import InvalidOptionError
 
@@ -17,22 +17,22 @@ BASES = st.sampled_from(["", "hadamard", "signs"])
 SCALES = st.sampled_from(["float16", "float32"])
 SIDES = st.one_of(
     st.builds(
-        SideForm,
+        SideFormat,
         numbers=st.just("levels"),
         bits=st.integers(1, 6),
         scale=SCALES,
         fit=st.sampled_from(["least", "norm", "unbiased"]),
         turns=BASES,
     ),
-    st.builds(SideForm, st.just("levels"), st.integers(1, 6), SCALES, st.just(True), turns=BASES),
+    st.builds(SideFormat, st.just("levels"), st.integers(1, 6), SCALES, st.just(True), turns=BASES),
     st.builds(
-        SideForm,
+        SideFormat,
         numbers=st.sampled_from(["e4m3", "e5m2"]),
         bits=st.just(8),
         scale=st.sampled_from([None, "float32"]),
         turns=BASES,
     ),
-    st.builds(SideForm, st.just("int8"), st.just(8), st.just("float32"), turns=BASES),
+    st.builds(SideFormat, st.just("int8"), st.just(8), st.just("float32"), turns=BASES),
 )
 
 
@@ -47,7 +47,7 @@ def test_a_row_of_the_table_can_say_itself_and_takes_as_many_bytes(name: str) ->
 
 
 @given(SIDES, SIDES)
-def test_what_a_name_says_is_what_it_was_made_of(key: SideForm, value: SideForm) -> None:
+def test_what_a_name_says_is_what_it_was_made_of(key: SideFormat, value: SideFormat) -> None:
     codec = Codec(VectorCodec(**asdict(key)), VectorCodec(**asdict(value)))
     name = name_of(codec)
     assert is_own(name)

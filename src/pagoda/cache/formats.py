@@ -21,7 +21,7 @@ from pagoda.errors import InvalidOptionError
 
 @dataclass(frozen=True, slots=True)
 class VectorFormat:
-    """The stored form of one head's key and value vector of one token."""
+    """How one head's key and value vector of one token are stored."""
 
     key_bits: Fraction
     value_bits: Fraction
@@ -115,7 +115,7 @@ CODED_FORMATS = (*UNCALIBRATED_FORMATS, *CALIBRATED_FORMATS)
 """Those that Pagoda's own cache can be stored in, beside plain numbers of a device."""
 
 LATENT_BYTES = MappingProxyType({"fp8_ds_mla": 656, "nvfp4_ds_mla": 352})
-"""Bytes of one token of a latent of 512 + 64 numbers, in the packed forms that exist for it alone:
+"""Bytes of one token of a latent of 512 + 64 numbers, in packed formats that exist for it alone:
 fp8_ds_mla is 512 fp8 numbers, 4 float32 scales and 64 bfloat16 numbers."""
 
 INT8_LATENTS = "int8_per_group"

@@ -27,14 +27,14 @@ _BASES = ("hadamard", "signs")
 _LEVELS = "levels"
 _MOST_LEVEL_BITS = 6
 _LEVEL_CODES = tuple(f"{_LEVELS}{bits}" for bits in range(1, _MOST_LEVEL_BITS + 1))
-_FORM = (
+_PATTERN = (
     "is no codec: KEYS/VALUES, each levels1 to levels6, int8, e4m3 or e5m2, and behind hyphens "
     "float32 or float16, offset, one of least, norm and unbiased, one of hadamard and signs"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class SideForm:
+class SideFormat:
     """How keys, or values, are stored; the fields are those of `pagoda.codecs.VectorCodec`."""
 
     numbers: Literal["levels", "int8", "e4m3", "e5m2"]
@@ -57,7 +57,7 @@ class SideForm:
 
     @property
     def problem(self) -> str | None:
-        """Why there is no such form."""
+        """Why there is no such format."""
         is_levels = self.numbers == _LEVELS
         if is_levels and not 1 <= self.bits <= _MOST_LEVEL_BITS:
             return f"levels have 1 to {_MOST_LEVEL_BITS} bits"
@@ -79,30 +79,30 @@ def is_own(name: str) -> bool:
     return _BETWEEN in name
 
 
-def own_name(key: SideForm, value: SideForm) -> str:
+def own_name(key: SideFormat, value: SideFormat) -> str:
     """The name that says so. Raises `InvalidOptionError` for a side that cannot be."""
     name = f"{key}{_BETWEEN}{value}"
     _require(name, key, value)
     return name
 
 
-def own_sides(name: str) -> tuple[SideForm, SideForm]:
+def own_sides(name: str) -> tuple[SideFormat, SideFormat]:
     """Keys and values by a name for which `is_own`. Raises `InvalidOptionError`."""
     sides = name.split(_BETWEEN)
     if len(sides) != 2:
-        raise InvalidOptionError("kv_cache_dtype", name, _FORM)
+        raise InvalidOptionError("kv_cache_dtype", name, _PATTERN)
     key, value = (_side(name, text) for text in sides)
     _require(name, key, value)
     return key, value
 
 
-def _require(name: str, *sides: SideForm) -> None:
+def _require(name: str, *sides: SideFormat) -> None:
     for side in sides:
         if side.problem is not None:
             raise InvalidOptionError("kv_cache_dtype", name, f"{side}: {side.problem}")
 
 
-def _side(name: str, text: str) -> SideForm:
+def _side(name: str, text: str) -> SideFormat:
     code, *rest = text.split("-")
     scale, offset, fit, basis = (
         [part for part in rest if part in known] for known in (_SCALES, ("offset",), _FITS, _BASES)
@@ -111,8 +111,8 @@ def _side(name: str, text: str) -> SideForm:
     is_known = is_level or code in ("int8", *_FLOAT8)
     found = (scale, offset, fit, basis)
     if not is_known or any(len(each) > 1 for each in found) or sum(map(len, found)) != len(rest):
-        raise InvalidOptionError("kv_cache_dtype", name, _FORM)
-    return SideForm(
+        raise InvalidOptionError("kv_cache_dtype", name, _PATTERN)
+    return SideFormat(
         numbers="levels" if is_level else cast(Literal["int8", "e4m3", "e5m2"], code),
         bits=int(code[-1]) if is_level else 8,
         scale=scale[0] if scale else None,

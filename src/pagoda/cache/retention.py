@@ -17,7 +17,7 @@ from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
 
 DEFAULT_SINKS, DEFAULT_WINDOW = 4, 1020
-FORMS = "full, window:1024, streaming or streaming:sinks=4,window=1020"
+PATTERNS = "full, window:1024, streaming or streaming:sinks=4,window=1020"
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,99}")
 """Also of numbers that are told to be out of their range."""
 _MOST_TOKENS = 10**9 - 1
@@ -28,11 +28,11 @@ MOST_POSITIONS = 2**22
 def parse_retention(text: str) -> AttentionWindow:
     """The window that `text` names.
 
-    Raises `InvalidOptionError` for another form, for a number that is named twice or out of its
+    Raises `InvalidOptionError` for another text, for a number that is named twice or out of its
     range, and for more sinks than tokens of the window.
     """
     if not isinstance(text, str):
-        raise InvalidOptionError("kv_retention", text, FORMS)
+        raise InvalidOptionError("kv_retention", text, PATTERNS)
     return _parse(text)
 
 
@@ -69,7 +69,7 @@ def _parse(text: str) -> AttentionWindow:
         numbers = _numbers(text, given)
         sinks = numbers.get("sinks", DEFAULT_SINKS)
         return _window(text, numbers.get("window", DEFAULT_WINDOW), sinks)
-    raise InvalidOptionError("kv_retention", text, FORMS)
+    raise InvalidOptionError("kv_retention", text, PATTERNS)
 
 
 def _numbers(text: str, given: str) -> dict[str, int]:
@@ -78,7 +78,7 @@ def _numbers(text: str, given: str) -> dict[str, int]:
     for part in given.split(","):
         key, _, value = part.partition("=")
         if key not in ("sinks", "window") or not _NUMBER.fullmatch(value):
-            raise InvalidOptionError("kv_retention", text, FORMS)
+            raise InvalidOptionError("kv_retention", text, PATTERNS)
         if key in numbers:
             raise InvalidOptionError("kv_retention", text, f"{key} named once")
         numbers[key] = int(value)

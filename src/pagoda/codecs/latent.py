@@ -1,4 +1,4 @@
-"""How latents are stored: in groups of neighbouring numbers, each with a scale; a row for a form.
+"""How latents are stored: in groups of neighbouring numbers, each with a scale; a row for each.
 
 What is rotated beside a latent stays as it is, in bfloat16. Bytes follow from `pagoda.cache.latent`
 by the same name.

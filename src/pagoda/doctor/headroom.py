@@ -152,21 +152,21 @@ def fewer_at_once(engine: str, traffic: Traffic, cache: Cache) -> list[Advice]:
 
 def narrower(engine: str, cache: Cache) -> list[Advice]:
     """K and V in fewer bytes, where the engine can and does not yet."""
-    flag, form = FLAGS[engine].kv_dtype, narrower_form(engine, cache)
-    if form is None:
+    flag, found = FLAGS[engine].kv_dtype, narrower_format(engine, cache)
+    if found is None:
         return []
     return [
         Advice(
             "flag",
-            f"Store K and V in fewer bytes: {flag} {form.dtype}.",
-            f"The same memory would hold {form.times:.3g} times as much. {told_cost(form.dtype)}",
+            f"Store K and V in fewer bytes: {flag} {found.dtype}.",
+            f"The same memory would hold {found.times:.3g} times as much. {told_cost(found.dtype)}",
             flag,
             cache.dtype,
-            form.dtype,
+            found.dtype,
         )
     ]
 
 
-def narrower_form(engine: str, cache: Cache) -> Narrower | None:
+def narrower_format(engine: str, cache: Cache) -> Narrower | None:
     """What K and V could be stored as; None where they are narrow, or nothing better is known."""
     return cache.narrower or (_UNTOLD.get(engine) if cache.dtype in _WIDE else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagoda.doctor.bandwidth import Reading
 from pagoda.doctor.diagnosis import Advice, Answer, Finding
 from pagoda.doctor.figures import Cache, Traffic
-from pagoda.doctor.headroom import narrower_form
+from pagoda.doctor.headroom import narrower_format
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.wording import count, percent
 from pagoda.sizing.measured_cost import told_cost
@@ -98,18 +98,18 @@ def _for_decode(
     advice: list[Advice] = []
     if bandwidth.verdict == "far" and traffic.mean_running >= 2:
         advice.append(_overhead(engine))
-    form = narrower_form(engine, cache)
-    if form is not None and reading is not None and reading.kv_share >= _MUCH_KV:
-        share = reading.kv_share * (1 - 1 / form.times)
+    found = narrower_format(engine, cache)
+    if found is not None and reading is not None and reading.kv_share >= _MUCH_KV:
+        share = reading.kv_share * (1 - 1 / found.times)
         advice.append(
             Advice(
                 "flag",
-                f"Store K and V in fewer bytes: {flags.kv_dtype} {form.dtype}.",
+                f"Store K and V in fewer bytes: {flags.kv_dtype} {found.dtype}.",
                 f"A step reads {percent(share)} less, so answers come up to "
-                f"{percent(1 / (1 - share) - 1)} faster. {told_cost(form.dtype)}",
+                f"{percent(1 / (1 - share) - 1)} faster. {told_cost(found.dtype)}",
                 flags.kv_dtype,
                 cache.dtype,
-                form.dtype,
+                found.dtype,
             )
         )
     tokens = traffic.steps.mean if traffic.steps is not None else None

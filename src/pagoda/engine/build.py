@@ -135,9 +135,9 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
 def _held(
     files: ModelFiles, spec: DecoderSpec, policy: DevicePolicy, options: EngineOptions
 ) -> HeldWeights:
-    form, asked = FORMATS[files.kind], options.quantization
+    of_kind, asked = FORMATS[files.kind], options.quantization
     dtype = policy.dtype(options.dtype, spec.dtype, asked)
-    types = form.types(files)
+    types = of_kind.types(files)
     parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind, types))
     return hold(
         parts,
@@ -145,7 +145,7 @@ def _held(
         types,
         keeps_stored=policy.keeps_stored(dtype, asked),
         quantised=quantised_types(parts, types, asked),
-        scheme=form.scheme(files),
+        scheme=of_kind.scheme(files),
     )
 
 

@@ -12,7 +12,7 @@ from pagoda.errors import InvalidOptionError
 
 FIELD = "tenant_quotas"
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
-_FORM = (
+_PATTERN = (
     "like floor=10%,cap=4000,weight=2: blocks or a share of the pool, and a number from "
     f"{LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
 )
@@ -63,7 +63,7 @@ class TenantQuota:
 
 
 def parse_quotas(given: Mapping[str, str] | None) -> dict[str, TenantQuota]:
-    """By tenant. Raises `InvalidOptionError` for what is not of the form."""
+    """By tenant. Raises `InvalidOptionError` for what is not of the pattern."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -73,12 +73,12 @@ def parse_quotas(given: Mapping[str, str] | None) -> dict[str, TenantQuota]:
 
 def _parse(tenant: object, text: object) -> TenantQuota:
     if not isinstance(tenant, str) or not isinstance(text, str):
-        raise InvalidOptionError(FIELD, text, _FORM)
+        raise InvalidOptionError(FIELD, text, _PATTERN)
     read: dict[str, Amount | float] = {}
     for part in text.split(","):
         name, equals, value = (each.strip() for each in part.partition("="))
         if not equals or name not in _READERS or name in read:
-            raise InvalidOptionError(FIELD, f"{tenant}:{text}", _FORM)
+            raise InvalidOptionError(FIELD, f"{tenant}:{text}", _PATTERN)
         read[name] = _READERS[name](f"{tenant}:{text}", value)
     return TenantQuota(**read)  # type: ignore[arg-type]
 
@@ -86,19 +86,19 @@ def _parse(tenant: object, text: object) -> TenantQuota:
 def _amount(given: str, value: str) -> Amount:
     is_share, written = value.endswith("%"), value.removesuffix("%")
     if not _NUMBER.fullmatch(written):
-        raise InvalidOptionError(FIELD, given, _FORM)
+        raise InvalidOptionError(FIELD, given, _PATTERN)
     number = Fraction(written)
     if is_share and 0 <= number <= 100:
         return Amount(number / 100, is_share=True)
     if is_share or number < 0 or number.denominator != 1:
-        raise InvalidOptionError(FIELD, given, _FORM)
+        raise InvalidOptionError(FIELD, given, _PATTERN)
     return Amount(number, is_share=False)
 
 
 def _weight(given: str, value: str) -> float:
     number = float(value) if _NUMBER.fullmatch(value) else 0.0
     if not LEAST_WEIGHT <= number <= MOST_WEIGHT:
-        raise InvalidOptionError(FIELD, given, _FORM)
+        raise InvalidOptionError(FIELD, given, _PATTERN)
     return number
 
 

@@ -1,4 +1,4 @@
-"""How a checkpoint stores a decoder: names of its weights, and the form in which they lie there."""
+"""How a checkpoint stores a decoder: names of its weights, and how they lie there."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _PICKLES = (".bin", ".pth", ".pt", ".ckpt")
 def tensor_files(directory: Path) -> list[Path]:
     """The files of the index, or model.safetensors, or the only one there is.
 
-    Beside model.safetensors others may lie that hold the same weights in another form. Raises
+    Beside model.safetensors others may lie that hold the same weights in another format. Raises
     `ModelError` where there are none, or the index names what is not in the directory.
     """
     index = directory / INDEX_FILE

@@ -75,8 +75,8 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
         formats = policy.cache_formats(plan.dtype) if request.kv_cache_dtype == "auto" else ()
         has_latents = LatentLayerSpec.kind in plan.layer_kinds
         tried = _LATENT_CACHES if has_latents else _PAGODA_CACHES
-        caches = {name: form for name, form in tried.items() if form in formats}
-        changes |= {name: {"kv_cache_dtype": form} for name, form in caches.items()}
+        caches = {name: each for name, each in tried.items() if each in formats}
+        changes |= {name: {"kv_cache_dtype": each} for name, each in caches.items()}
         if plan.quantization is None and policy.kind == "CPU":
             changes |= {f"{name} weights": {"quantization": name} for name in PAGODA_WEIGHTS}
     if plan.context > 1:

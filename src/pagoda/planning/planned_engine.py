@@ -50,7 +50,7 @@ class PlannedEngine:
         return self.line > NEWEST[:2]
 
     def knows_format(self, kv_cache_dtype: str) -> bool:
-        """Whether it is one of the releases in which a form of the cache was seen.
+        """Whether it is one of the releases in which a format of the cache was seen.
 
         What Pagoda stores is not a matter of its release.
         """

@@ -59,7 +59,7 @@ class PoolOptions:
     """Tokens that a draft proposes in a step: recurrent layers keep a state for each."""
     encoder_tokens: int | None = None
     packs_sparse_latents: bool = True
-    """fp8 of sparse latents is the packed form that kernels of Hopper read."""
+    """fp8 of sparse latents is the packed format that kernels of Hopper read."""
     state_dtype: str | None = None
     """The recurrent states' dtype; None: the model's, float32 where its config says so."""
 
@@ -136,7 +136,7 @@ def _adapted(layer: CachedLayer, model: Architecture, options: PoolOptions) -> C
 
 
 def _as_cached(model: Architecture, release: Release) -> Architecture:
-    """The model with its latents in the form in which the release keeps them."""
+    """The model with its latents as the release keeps them."""
     if release.latent_form == "whole" or not model.has_latents:
         return model
     layers = tuple(

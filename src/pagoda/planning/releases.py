@@ -131,8 +131,8 @@ FORMATS_SEEN = (
     ("int4_per_token_head", (0, 27)),
     ("nvfp4", (0, 32)),
 )
-"""Forms of the cache by how their names begin, and the first line in which each was seen to work or
-was read; plain numbers and fp8 are older than any line that is planned for."""
+"""Formats of the cache by how their names begin, and the first line in which each was seen to work
+or was read; plain numbers and fp8 are older than any line that is planned for."""
 
 DISTINCT = tuple(release for _, release in _RELEASES)
 """One of each set of rules, newest first."""
@@ -182,7 +182,7 @@ def release_of(version: tuple[int, int, int]) -> Release:
 
 
 def first_seen(kv_cache_dtype: str) -> tuple[int, int]:
-    """The first line in which a form of the cache was seen."""
+    """The first line in which a format of the cache was seen."""
     lines = (line for name, line in FORMATS_SEEN if kv_cache_dtype.startswith(name))
     return next(lines, (0, 0))
 

@@ -14,8 +14,8 @@ from typing import IO, cast
 from pagoda.errors import InvalidOptionError, InvalidRequestError, RefusedError
 from pagoda.replay.faults import Faults
 from pagoda.replay.fields import Row
-from pagoda.replay.formats import find_form
-from pagoda.replay.formats.form import RowReader
+from pagoda.replay.formats import find_format
+from pagoda.replay.formats.format import RowReader
 from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.trace import TracedRequest
 
@@ -40,8 +40,8 @@ class TraceFile:
         try:
             rows = (row for _, row in self._rows(Faults(), grows=True))
             first = islice(rows, _ROWS_TO_KNOW)
-            self._form, self._first_row = find_form(format_name, first, str(path))
-            reader = self._form.reader(self._first_row)
+            self._format, self._first_row = find_format(format_name, first, str(path))
+            reader = self._format.reader(self._first_row)
         except InvalidRequestError as error:
             raise InvalidOptionError("trace", str(path), str(error)) from error
         self.unit_size: int = reader.unit_size
@@ -49,7 +49,7 @@ class TraceFile:
 
     def __iter__(self) -> Iterator[TracedRequest]:
         self.faults = Faults()
-        reader = self._form.reader(self._first_row)
+        reader = self._format.reader(self._first_row)
         before_s = 0.0
         for request in reader.in_order(self._requests(reader, self.faults)):
             if request.arrival_step is None and request.arrival_s < before_s:
@@ -58,7 +58,7 @@ class TraceFile:
             yield request
 
     def _requests(self, reader: RowReader, faults: Faults) -> Iterator[TracedRequest]:
-        for number, row in self._rows(faults, grows=self._form.grows):
+        for number, row in self._rows(faults, grows=self._format.grows):
             try:
                 request = reader.read(row)
             except RefusedError as error:

@@ -1,6 +1,6 @@
 """The folder that a disk tier lives in, as files.
 
-    pagoda-tier          says that the folder is a tier's, and of which form
+    pagoda-tier          says that the folder is a tier's, and of which format
     lock                 held by the one process that stores here; its number, for people
     frames/5a/NAME       a frame each, in folders by the first two hex digits of their digests
     incoming/            what is just being written: moved to its name once it is whole

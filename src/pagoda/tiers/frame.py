@@ -34,7 +34,7 @@ from pagoda.tiers.names import (
     digest_of,
     frame_name,
     namespace_of,
-    short_form,
+    short_digest,
 )
 from pagoda.tiers.packing import Packing, PackingError
 from pagoda.tiers.seal import Seal, SealError
@@ -56,7 +56,7 @@ class Rejection(StrEnum):
     CHECKSUM = "checksum"
     """Some bit of it is not as it was written."""
     VERSION = "version"
-    """It is of another version of this form."""
+    """It is of another version of this format."""
     NAMESPACE = "namespace"
     """Another model's, dtype's, codec's …"""
     GROUP = "group"
@@ -186,7 +186,7 @@ def inspect(name: str, frame: FrameBytes) -> FrameHeader:
     Raises `FrameError`.
     """
     header = _parts(frame).header
-    if short_form(header.namespace) != namespace_of(name):
+    if short_digest(header.namespace) != namespace_of(name):
         raise FrameError(Rejection.NAMESPACE)
     if header.digest != digest_of(name):
         raise FrameError(Rejection.HASH)

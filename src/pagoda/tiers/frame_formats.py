@@ -21,9 +21,9 @@ class FrameFormats:
 
     def of(self, tenant: str) -> FrameFormat:
         """The format of a tenant's frames."""
-        form = self._made.get(tenant)
-        if form is None:
-            form = self._made[tenant] = self._make(tenant)
+        frame_format = self._made.get(tenant)
+        if frame_format is None:
+            frame_format = self._made[tenant] = self._make(tenant)
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)
-        return form
+        return frame_format

@@ -34,7 +34,7 @@ class Inventory:
 
     total: Holding = field(default_factory=Holding)
     by_namespace: dict[str, Holding] = field(default_factory=dict)
-    """By its short form."""
+    """By its short digest."""
     labels: dict[str, Namespace] = field(default_factory=dict)
     """Of the namespaces that have one there."""
 
@@ -67,7 +67,7 @@ class Pruning:
     used_since: float | None = None
     """What was used last before that moment goes, in seconds since the epoch."""
     kept_namespaces: Collection[str] | None = None
-    """Short forms; frames of all others go."""
+    """Short digests; frames of all others go."""
 
     def choose(self, entries: Iterable[TierEntry]) -> list[TierEntry]:
         """Those to remove, the least recently used first. What a tier knows no time of goes

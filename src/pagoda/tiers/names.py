@@ -1,12 +1,12 @@
 """Under which name a frame lies.
 
     7f0c3a9d51e2b864-5a0e…(64 hex digits)[-91c4…(16 hex digits)]
-    short form of    digest of namespace,   a tenant, if it has
+    short digest     digest of namespace,   a tenant, if it has
     the namespace    block hash and group   a share of the tier
 
 The digest is plain on tiers that are one process's own, and keyed with a tenant's secret on shared
 ones, so that whoever reads the store can tell neither what a block holds nor whose it is. The
-namespace's short form in front lets several models share a store, and be listed and pruned apart.
+namespace's short digest in front lets several models share a store, and be listed and pruned apart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BlockName(NamedTuple):
     and no form but its own bytes will do."""
 
 
-def short_form(namespace: bytes) -> str:
+def short_digest(namespace: bytes) -> str:
     """What names of a namespace of that digest begin with."""
     return namespace.hex()[:SHORT_DIGITS]
 
@@ -58,7 +58,7 @@ def block_digest(namespace: bytes, block: BlockName, key: bytes | None = None) -
 def frame_name(namespace: bytes, digest: bytes, owner: str = "") -> str:
     """Of the frame of a block that `block_digest` stands for; `owner`: a tenant with a share of the
     tier (`pagoda.tiers.shares`)."""
-    name = f"{short_form(namespace)}-{digest.hex()}"
+    name = f"{short_digest(namespace)}-{digest.hex()}"
     return f"{name}-{owner}" if owner else name
 
 
@@ -68,7 +68,7 @@ def is_frame_name(text: str) -> bool:
 
 
 def namespace_of(name: str) -> str:
-    """The short form of a frame's namespace."""
+    """The short digest of a frame's namespace."""
     return name[:SHORT_DIGITS]
 
 

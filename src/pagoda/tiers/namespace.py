@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 
-from pagoda.tiers.names import DIGEST_BYTES, frame_name, namespace_of, short_form
+from pagoda.tiers.names import DIGEST_BYTES, frame_name, namespace_of, short_digest
 
 Fact = str | int | bool
 MAX_LABEL_BYTES = 64 * 1024
@@ -44,7 +44,7 @@ class Namespace:
     @property
     def short(self) -> str:
         """What names of frames begin with."""
-        return short_form(self.digest)
+        return short_digest(self.digest)
 
     @property
     def label_name(self) -> str:
@@ -68,7 +68,7 @@ def is_label(name: str) -> bool:
 
 
 def label_name_of(short: str) -> str:
-    """Where the label of a namespace of that short form lies."""
+    """Where the label of a namespace of that short digest lies."""
     return f"{short}-{_NO_BLOCK.hex()}"
 
 

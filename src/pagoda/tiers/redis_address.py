@@ -18,7 +18,7 @@ from pagoda.tiers.tier import TierError, TierFault
 
 _DEFAULT_PORT = 6379
 _SCHEMES = ("redis", "rediss")
-_FORM = "has to be redis://[user:password@]host[:port][/database], or rediss:// for TLS"
+_PATTERN = "has to be redis://[user:password@]host[:port][/database], or rediss:// for TLS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class RedisAddress:
             port = parts.port or _DEFAULT_PORT
             host = parts.hostname
         except ValueError:  # a port that is no number, brackets that do not close
-            raise InvalidOptionError(option, shown, _FORM) from None
+            raise InvalidOptionError(option, shown, _PATTERN) from None
         database = parts.path.strip("/") or "0"
         is_odd = parts.query or parts.fragment or not (database.isascii() and database.isdigit())
         if parts.scheme not in _SCHEMES or not host or is_odd:
-            raise InvalidOptionError(option, shown, _FORM)
+            raise InvalidOptionError(option, shown, _PATTERN)
         user = unquote(parts.username) if parts.username else None
         password = unquote(parts.password) if parts.password else None
         tls = context_of(ca_file, option) if parts.scheme == "rediss" else None

@@ -19,8 +19,8 @@ from pagoda.tiers.credentials import without_credentials
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_FORM = "has to be s3://bucket or s3://bucket/prefix"
-_ENDPOINT_FORM = "has to be http://host[:port] or https://host[:port]"
+_PATTERN = "has to be s3://bucket or s3://bucket/prefix"
+_ENDPOINT_PATTERN = "has to be http://host[:port] or https://host[:port]"
 _CONNECT_S = 5
 _REQUEST_S = 300
 """Bounds of the library's own: calls have deadlines, which are shorter."""
@@ -56,10 +56,10 @@ class S3Address:
         try:
             parts = urlsplit(url)
         except ValueError:
-            raise InvalidOptionError(option, shown, _FORM) from None
+            raise InvalidOptionError(option, shown, _PATTERN) from None
         is_odd = parts.query or parts.fragment or "@" in parts.netloc or ":" in parts.netloc
         if parts.scheme != "s3" or not parts.netloc or is_odd:
-            raise InvalidOptionError(option, shown, _FORM)
+            raise InvalidOptionError(option, shown, _PATTERN)
         if endpoint is not None:
             _check_endpoint(endpoint, option)
         ca = None if ca_file is None else read_certificates(ca_file, option)
@@ -105,5 +105,5 @@ def _check_endpoint(endpoint: str, option: str) -> None:
         is_right = False
     if not is_right or "@" in parts.netloc or parts.query or parts.fragment:
         raise InvalidOptionError(
-            f"{option} endpoint", without_credentials(endpoint), _ENDPOINT_FORM
+            f"{option} endpoint", without_credentials(endpoint), _ENDPOINT_PATTERN
         )

@@ -145,8 +145,8 @@ class Shelf:
         tell."""
         began = self.clock()
         try:
-            form = self.formats.of(tenant)
-            held = self.tier.holds([form.name(name) for name in names], self.timeout_s)
+            frame_format = self.formats.of(tenant)
+            held = self.tier.holds([frame_format.name(name) for name in names], self.timeout_s)
             assert len(held) == len(names)
         except Exception as error:
             self.fail(self.reading, error, QUESTIONS)
@@ -163,17 +163,17 @@ class Shelf:
         num_groups, row = len(rows[0]), list[FrameBytes]()
         began, num_frames, size = self.clock(), 0, 0
         try:
-            form = self.formats.of(tenant)
-            own = [form.name(name) for name in names]
+            frame_format = self.formats.of(tenant)
+            own = [frame_format.name(name) for name in names]
             frames: Iterable[FrameBytes | None] = self.tier.load(own, self.timeout_s)
-            if form.packing is not None:  # what unpacking takes is not the tier's time
+            if frame_format.packing is not None:  # what unpacking takes is not the tier's time
                 frames = list(frames)
             for name, frame in zip(names, frames, strict=True):
                 if frame is None:
                     self.known.drop([name])
                     self._tally.reject(MISSING)
                     return MISSING
-                row.append(form.decode(name, frame))
+                row.append(frame_format.decode(name, frame))
                 num_frames, size = num_frames + 1, size + len(row[-1])
                 if len(row) == num_groups:
                     if not arrive(tuple(row)):
@@ -198,11 +198,11 @@ class Shelf:
     def store(self, tenant: str, blocks: Sequence[tuple[BlockName, FrameBytes]]) -> None:
         """Keep those of a tenant's blocks that are not there."""
         try:
-            form = self.formats.of(tenant)
-            own = [form.name(name) for name, _ in blocks]
+            frame_format = self.formats.of(tenant)
+            own = [frame_format.name(name) for name, _ in blocks]
             held = self.tier.holds(own, self.timeout_s)
             frames = [
-                (own_name, form.encode(name, payload))
+                (own_name, frame_format.encode(name, payload))
                 for own_name, (name, payload), is_held in zip(own, blocks, held, strict=True)
                 if not is_held
             ]
@@ -285,9 +285,9 @@ class Shelf:
     # ---- inside ------------------------------------------------------------------------------
 
     def _own(self, tenant: str, names: Sequence[BlockName]) -> list[str]:
-        """As its tier calls them. Raises whatever the tenant's form does."""
-        form = self.formats.of(tenant)
-        return [form.name(name) for name in names]
+        """As its tier calls them. Raises whatever the tenant's format does."""
+        frame_format = self.formats.of(tenant)
+        return [frame_format.name(name) for name in names]
 
     def _labelled(
         self, frames: Sequence[tuple[str, FrameBytes]]

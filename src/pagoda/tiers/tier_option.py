@@ -149,8 +149,8 @@ def read_tier_text(
             rest = text if kind.schemes else text.removeprefix(f"{kind.name}:")
             address, options = read_options(rest, of_field, shown)
             return TierText(of_field, shown, kind, address, options)
-    forms = ", ".join([*others, *(kind.pattern for kind in kinds.values())])
-    raise InvalidOptionError(of_field, shown, f"must be one of {forms}")
+    patterns = ", ".join([*others, *(kind.pattern for kind in kinds.values())])
+    raise InvalidOptionError(of_field, shown, f"must be one of {patterns}")
 
 
 def read_options(text: str, of_field: str, shown: str) -> tuple[str, dict[str, str]]:

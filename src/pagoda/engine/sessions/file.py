@@ -86,7 +86,7 @@ class SessionFiles:
         the longest session. `max_blocks`: in all groups, that the pool holds."""
         self._namespace = namespace
         self._seal = TenantSeal(secret, _NO_TENANT)
-        self._form = FrameFormat(namespace.digest, block_bytes, self._seal)
+        self._frame_format = FrameFormat(namespace.digest, block_bytes, self._seal)
         self._block_size = block_size
         self._num_groups = num_groups
         self._codec = codec
@@ -128,7 +128,7 @@ class SessionFiles:
         num_blocks = 0
         for names, payloads in zip(self._names(session), rows, strict=False):
             for name, payload in zip(names, payloads, strict=True):
-                frame = self._form.encode(name, payload)
+                frame = self._frame_format.encode(name, payload)
                 file.write(_LENGTH.pack(len(frame)))
                 file.write(frame)
             num_blocks += 1
@@ -177,12 +177,12 @@ class SessionFiles:
 
     def _payload(self, file: BinaryIO, number: int, name: BlockName) -> bytes:
         (num_bytes,) = _LENGTH.unpack(_exactly(file, _LENGTH.size))
-        if num_bytes > self._form.max_bytes:
+        if num_bytes > self._frame_format.max_bytes:
             limit = f"block {number} says that it has {num_bytes:,} bytes, more than one can have"
             raise SessionFileError("length", limit)
         frame = _exactly(file, num_bytes)
         try:
-            return bytes(self._form.decode(name, frame))
+            return bytes(self._frame_format.decode(name, frame))
         except FrameError as error:
             limit = f"block {number} is not as it was written: {error.reason.value}"
             raise SessionFileError("block", limit) from None
@@ -241,7 +241,7 @@ class SessionFiles:
         return rows
 
     def _most_frame_bytes(self, num_blocks: int) -> int:
-        return num_blocks * self._num_groups * (_LENGTH.size + self._form.max_bytes)
+        return num_blocks * self._num_groups * (_LENGTH.size + self._frame_format.max_bytes)
 
     @property
     def _most_record_bytes(self) -> int:

@@ -13,7 +13,7 @@ from pagoda.models.locate import ModelFiles
 from pagoda.sizing.held_weights import HeldWeights
 from pagoda.tiers.namespace import Namespace
 
-_FORM = 1
+_VERSION = 1
 """Of what a block's bytes are; another one for every change to it that no other fact tells."""
 
 
@@ -32,7 +32,7 @@ def namespace_of(
     there are weights alone, which are nobody else's then."""
     return Namespace(
         {
-            "form": _FORM,
+            "form": _VERSION,
             "weights": token_hex(32) if files is None else weights_digest(files),
             "decoder": _digest(decoder),
             "dtype": held.dtype,

@@ -20,8 +20,8 @@ import xxhash
 from pagoda.models.locate import ModelFiles
 
 _PIECE_BYTES = 16 * 2**20
-_FORM = 2
-"""Of digests: those that were kept in another are not taken."""
+_VERSION = 2
+"""Of digests: those that were kept by another are not taken."""
 
 
 def weights_digest(files: ModelFiles) -> str:
@@ -61,7 +61,7 @@ def _kept_at(paths: list[Path]) -> Path | None:
         folder = (Path(root) if root else Path.home() / ".cache") / "pagoda" / "weights"
     except RuntimeError:
         return None
-    listed: list[list[str | int]] = [[_FORM]]
+    listed: list[list[str | int]] = [[_VERSION]]
     for path in paths:
         told = path.stat()
         times, place = (told.st_mtime_ns, told.st_ctime_ns), (told.st_ino, told.st_dev)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pagoda.cache.slots import num_blocks_for
 from pagoda.replay import fields
 from pagoda.replay.fields import Row
-from pagoda.replay.formats.form import PlainReader, TraceForm
+from pagoda.replay.formats.format import PlainReader, TraceFormat
 from pagoda.replay.trace import TracedRequest
 
 UNIT_SIZE = 512
@@ -39,4 +39,4 @@ class MooncakeReader(PlainReader):
         )
 
 
-MOONCAKE = TraceForm(lambda row: "hash_ids" in row, MooncakeReader)
+MOONCAKE = TraceFormat(lambda row: "hash_ids" in row, MooncakeReader)

@@ -28,7 +28,7 @@ from pagoda.cache_hint import cache_hint_of
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.replay import fields
 from pagoda.replay.fields import Row
-from pagoda.replay.formats.form import TraceForm
+from pagoda.replay.formats.format import TraceFormat
 from pagoda.replay.recorded import RecordedQuota, RecordedSetting
 from pagoda.replay.trace import TracedRequest
 
@@ -168,4 +168,4 @@ def _quotas(listed: Any) -> tuple[RecordedQuota, ...]:
     return quotas
 
 
-PAGODA = TraceForm(lambda row: _VERSION_FIELD in row, PagodaReader, grows=True)
+PAGODA = TraceFormat(lambda row: _VERSION_FIELD in row, PagodaReader, grows=True)

@@ -23,7 +23,7 @@ from pagoda.cache.prefix import packed
 from pagoda.errors import BlockTableError, InvalidRequestError
 from pagoda.replay import fields
 from pagoda.replay.fields import Row
-from pagoda.replay.formats.form import PlainReader, TraceForm
+from pagoda.replay.formats.format import PlainReader, TraceFormat
 from pagoda.replay.trace import TracedRequest
 
 UNIT_SIZE = 16
@@ -155,5 +155,5 @@ def _knows(row: Row) -> bool:
     return "messages" in body or "prompt" in body
 
 
-REQUEST_LOG = TraceForm(_knows, lambda row: RequestLogReader(by_characters))
-WORD_LOG = TraceForm(_knows, lambda row: RequestLogReader(by_words))
+REQUEST_LOG = TraceFormat(_knows, lambda row: RequestLogReader(by_characters))
+WORD_LOG = TraceFormat(_knows, lambda row: RequestLogReader(by_words))

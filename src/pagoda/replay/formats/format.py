@@ -32,7 +32,7 @@ class RowReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TraceForm:
+class TraceFormat:
     """One format."""
 
     knows: Callable[[Row], bool]
