@@ -438,8 +438,9 @@ def test_a_session_that_comes_gives_way_to_whoever_needs_its_room(
     require_nothing_left(engine, 32)
 
 
+@pytest.mark.parametrize("starts_over", [False, True])
 def test_nothing_more_comes_once_the_cache_was_reset(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: Make, monkeypatch: pytest.MonkeyPatch, starts_over: bool
 ) -> None:
     content = exported(make_said(make), "tea")
     llm = make()
@@ -447,7 +448,9 @@ def test_nothing_more_comes_once_the_cache_was_reset(
     put = SessionBlocks.put
 
     def put_late(self: SessionBlocks, prefix: IncomingPrefix, start: int, rows: Any) -> int:
-        if start == 8:
+        if start == 8 and starts_over:
+            llm.engine.scheduler.start_over(())
+        elif start == 8:
             llm.engine.reset_prefix_cache()
         return put(self, prefix, start, rows)
 

@@ -16,6 +16,7 @@ from checkpoints import CASES, write_checkpoint
 from pagoda.cli.main import run
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.transfers.transfers import NoTransfers
 from pagoda.server.keys import KeyRing
 from server.live import live_server, wait_until
 
@@ -102,6 +103,20 @@ def test_caching_that_is_off(checkpoint: Path) -> None:
     with live_server(engine_of(checkpoint, enable_prefix_caching=False)) as url:
         client = httpx.Client(base_url=url, timeout=60)
         assert [explained(client, TEXT)["cause"] for _ in range(2)] == ["caching_off"] * 2
+
+
+def test_what_was_found_may_have_gone_through_a_lossy_form(checkpoint: Path) -> None:
+    engine = engine_of(checkpoint)
+    assert isinstance(engine.transfers, NoTransfers)
+    engine.transfers.lossy_form = "kvtc-5x"
+    with live_server(engine) as url:
+        client = httpx.Client(base_url=url, timeout=60)
+        assert "lossy_form" not in explained(client, TEXT), "nothing was found"
+        answer = completion(client, TEXT)
+        [told] = answer["usage"]["cache_explanation"]
+        [kept] = client.get(f"/cache/explanations/{answer['id']}").json()["prompts"]
+        asked = client.post("/cache/explain", json={"prompt": TEXT}).json()
+        assert {each["lossy_form"] for each in (told, kept, asked)} == {"kvtc-5x"}
 
 
 def test_a_tenant_is_told_nothing_of_another(clients: Clients) -> None:
