@@ -178,6 +178,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     tiers = _tiers(model, options, sized.capacity.spec, namespace, secret, shares, packing)
     watch, watchers = StepWatch(), _watchers(options, sized.capacity, has_quotas=bool(quotas))
     told = [*watchers.all, *(() if tiers is None else tiers.watchers)]
+    # What went through another form, or through another calibration of it, is never found.
     codec = " ".join(filter(None, (running.storage.namespace, form)))
     cache = _cache(options, sized.capacity, codec, quotas, told)
     transfers = None
