@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pagoda
 from pagoda.engine.core import Engine
+from pagoda.engine.sessions.loads_beside_sessions import LoadsBesideSessions
 
 ROOT = Path(pagoda.__file__).parent
 
@@ -144,7 +145,8 @@ def require_nothing_left(engine: Engine, num_blocks: int) -> None:
     assert not engine.timeline._waiting
     assert not engine.timeline._running
     assert not engine.scheduler.has_unfinished
-    assert not getattr(engine.scheduler.loads, "sessions", ())
+    if isinstance(engine.scheduler.loads, LoadsBesideSessions):
+        assert not engine.scheduler.loads.sessions
     assert not getattr(getattr(engine.transfers, "loads", None), "num_under_way", 0)
     stats = engine.scheduler.stats()
     assert (stats.num_running, stats.num_waiting) == (0, 0)

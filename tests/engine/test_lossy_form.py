@@ -46,7 +46,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def packing_of(model: Model, form: str = FORM) -> TransformPacking:
     options = EngineOptions(**SMALL)
     spec = model.loaded.size(options, model.max_model_len).capacity.spec
-    (packing,) = model.loaded.packings([form], spec, options)
+    (packing,) = model.loaded.packings("kv_tier form", [form], spec, options)
     assert isinstance(packing, TransformPacking)
     return packing
 

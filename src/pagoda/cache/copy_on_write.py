@@ -10,8 +10,8 @@ from pagoda.cache.slots import num_blocks_for
 def shared_places(
     blocks: PrefixPool, table: BlockTable, start: int, stop: int, block_size: int
 ) -> list[int]:
-    """Places in a table of the blocks that it holds, that positions `start` to `stop - 1` would be
-    written to and that others can see."""
+    """Where in the table the blocks stand that writing positions `start` to `stop - 1` would change
+    and that others can see."""
     first = start // block_size * table.num_groups
     last = num_blocks_for(stop, block_size) * table.num_groups
     held = enumerate(table.block_ids[first:last], first)
@@ -19,8 +19,8 @@ def shared_places(
 
 
 def make_private(blocks: PrefixPool, table: BlockTable, place: int) -> BlockCopy:
-    """Put a block of the table's own in the place of one that others can see; changes both. The
-    copy that is returned is to be carried out."""
+    """Put a block of the table's own in the place of one that others can see: `blocks` and `table`
+    change. The copy that is returned is to be carried out."""
     target = blocks.allocate(table.origin)
     source = table.replace(place, target)
     blocks.release(source)

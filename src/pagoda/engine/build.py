@@ -23,7 +23,8 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.retention_rules import RetentionRules
-from pagoda.engine.sessions.arriving import ArrivingSessions, LoadsBesideSessions
+from pagoda.engine.sessions.arriving import ArrivingSessions
+from pagoda.engine.sessions.loads_beside_sessions import LoadsBesideSessions
 from pagoda.engine.sessions.wiring import sessions_of
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
@@ -51,7 +52,7 @@ from pagoda.tiers.kinds import require_tier
 from pagoda.tiers.namespace import Namespace
 from pagoda.tiers.packing import Packing
 from pagoda.tiers.shares import Share, Shares
-from pagoda.tiers.tier_option import TierOption
+from pagoda.tiers.tier_option import FORM_FIELD, TierOption
 
 logger = logging.getLogger("pagoda")
 
@@ -301,7 +302,7 @@ def _packing(model: Model, options: EngineOptions, spec: CacheSpec) -> FormPacki
     form = options.kv_tier_form
     if form is None:
         return None
-    (packing,) = model.loaded.packings([form], spec, options)
+    (packing,) = model.loaded.packings(FORM_FIELD, [form], spec, options)
     logger.warning(_LOSSY, form)
     return packing
 

@@ -36,7 +36,8 @@ class Comparison:
     def __init__(self, subject: Subject, methods: Sequence[Method], sizes: Sizes) -> None:
         """`methods`: the full cache first. Allocates a cache of one window for each.
 
-        Raises `CapacityError` where memory is short.
+        Raises `InvalidOptionError` as `Subject.packings` does, and `CapacityError` where memory is
+        short.
         """
         self.noise_chunk = max(1, sizes.chunk // 4)
         self._chunk = sizes.chunk

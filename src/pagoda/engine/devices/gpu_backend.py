@@ -140,7 +140,7 @@ class GPUModel:
         return self.backend.measure_limits(self.weights.dtype)
 
     def packings(
-        self, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
+        self, of_field: str, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
     ) -> Sequence[FormPacking]:
         """There are none: `GPUPolicy.packs_blocks` says so."""
         raise AssertionError(forms)
