@@ -41,8 +41,11 @@ from pagoda.models.weight_parts import DecoderParts
 
 
 def transformers_config(values: dict[str, Any]) -> Any:
-    """What transformers reads from the same file."""
-    return CONFIGS[values["model_type"]].from_dict(copy.deepcopy(values))
+    """What transformers reads from the same file.
+
+    As its `from_dict`, which writes out every config that it has made.
+    """
+    return CONFIGS[values["model_type"]](**copy.deepcopy(values))
 
 
 HAS_POSITIONS: dict[str, Callable[[Any], bool]] = {

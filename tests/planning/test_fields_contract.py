@@ -7,10 +7,10 @@ fails with the model, the field and both figures.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 
+from asked_fields import Config, Field, each_missing, fields_of, named, nulled, without
 from checkpoints import (
     CASES,
-    CONFIGS,
     SIZES,
     Case,
     build_model,
@@ -30,7 +30,9 @@ from checkpoints import (
     num_kv_heads,
     write_checkpoint,
 )
-from gguf_files import write_gguf
+from family_agreement import transformers_config
+from gguf_files import stored_tensors, write_gguf
+from gguf_model_keys import model_keys
 from latent_cases import LATENT_FAMILIES
 from pagoda.cache.layers import SlidingWindowLayerSpec
 from pagoda.cli.plan_model import find_facts
@@ -41,6 +43,11 @@ from pagoda.models.gguf_architectures import GGUF_ARCHITECTURES
 from pagoda.models.load import load_spec
 from pagoda.models.locate import locate
 from pagoda.models.registry import ARCHITECTURES, decoder_spec
+from pagoda.planning.architecture import (
+    Architecture,
+    read_architecture,
+    read_architecture_in_pagoda,
+)
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
@@ -48,9 +55,6 @@ from pagoda.planning.tables import model_rows
 from parameter_count import parameters
 from tower_count import tower_parameters
 
-Config = dict[str, Any]
-Field = tuple[str, ...]
-"""Its name, behind those of the sections that it is in."""
 Figures = dict[str, Any]
 
 NAMES = {
@@ -87,41 +91,6 @@ def saved(case: str) -> Config:
     config.architectures = [NAMES[CASES[case].family]]
     values: Config = json.loads(config.to_json_string())
     return {**values, "dtype": "float16"}
-
-
-def fields_of(config: Mapping[str, Any]) -> list[Field]:
-    """The fields of a config and of the sections in it, but not of what sees."""
-    found: list[Field] = []
-    for name, value in config.items():
-        found.append((name,))
-        if isinstance(value, dict) and name != "vision_config":
-            found += [(name, *inner) for inner in fields_of(value)]
-    return found
-
-
-def named(fields: Iterable[Field]) -> str:
-    return " and ".join(".".join(field) for field in fields)
-
-
-def without(config: Config, *fields: Field) -> Config:
-    """The config with these fields taken away."""
-    values = copy.deepcopy(config)
-    for *above, name in fields:
-        section = values
-        for key in above:
-            section = section.get(key, {})
-        section.pop(name, None)
-    return values
-
-
-def nulled(config: Config, *fields: Field) -> Config:
-    values = copy.deepcopy(config)
-    for *above, name in fields:
-        section = values
-        for key in above:
-            section = section[key] or {}
-        section[name] = None
-    return values
 
 
 def of_decoder(spec: DecoderSpec) -> Figures:
@@ -165,18 +134,44 @@ def by_engine(config: Config) -> Figures:
         return {"refused": error.field, "is a feature": isinstance(error, UnsupportedModelError)}
 
 
-def by_plan(facts: ModelFacts, engine: str) -> Figures:
+@cache
+def request_of(engine: str) -> PlanRequest:
     """A plan for Pagoda says itself how long; one for vLLM is told, for it may have to ask."""
-    length = None if engine == "pagoda" else 16
+    return PlanRequest(engine=engine, max_model_len=None if engine == "pagoda" else 16)
+
+
+def by_plan(facts: ModelFacts, engine: str) -> Figures:
     try:
-        request = PlanRequest(engine=engine, max_model_len=length)
-        return of_plan(read_subject(facts, request, None))
+        return of_plan(read_subject(facts, request_of(engine), None))
     except RefusedError as error:
         return {"refused": error.field, "is a feature": isinstance(error, UnsupportedModelError)}
 
 
+READERS = {"pagoda": read_architecture_in_pagoda, "vllm": read_architecture}
+
+
+@dataclass
+class KnownPlans:
+    """Plans of plain weights by what was read of a config, for thousands that are read alike."""
+
+    of: dict[tuple[str, Architecture], Figures] = field(default_factory=dict)
+
+    def __call__(self, facts: ModelFacts, engine: str) -> Figures:
+        """As `by_plan`."""
+        try:
+            model = READERS[engine](facts.config)
+        except RefusedError:
+            return by_plan(facts, engine)
+        if model.decoder is None:  # weights are counted by fields
+            return by_plan(facts, engine)
+        key = engine, model
+        if key not in self.of:
+            self.of[key] = by_plan(facts, engine)
+        return dict(self.of[key])
+
+
 def by_transformers(config: Config) -> Figures:
-    whole = CONFIGS[config["model_type"]].from_dict(copy.deepcopy(config))
+    whole = transformers_config(config)
     own, tied = whole.get_text_config(), whole.tie_word_embeddings
     num_layers = own.num_hidden_layers
     types = getattr(own, "layer_types", None) or [None] * num_layers
@@ -192,11 +187,11 @@ def by_transformers(config: Config) -> Figures:
     }
 
 
-def differences(name: str, engine: Figures, other: Figures, who: str) -> list[str]:
+def differences(engine: Figures, other: Figures, who: str) -> list[str]:
     """Where the other one says something else than the engine."""
     keys = engine.keys() & other.keys() or {"refused"}
     return [
-        f"{name}: {key}: engine {engine.get(key, 'runs it')}, {who} {other.get(key, 'takes it')}"
+        f"{key}: engine {engine.get(key, 'runs it')}, {who} {other.get(key, 'takes it')}"
         for key in sorted(keys)
         if engine.get(key) != other.get(key)
     ]
@@ -207,46 +202,43 @@ def _own_field(engine: Figures) -> str:
     return str(engine.get("refused", "")).removeprefix("text_config.")
 
 
-def disagreements(name: str, config: Config) -> Iterator[str]:
+def disagreements(
+    config: Config, plan: Callable[[ModelFacts, str], Figures] = by_plan
+) -> list[str]:
     """What the two plans say otherwise than the engine."""
-    facts = ModelFacts(name, "here", ModelConfig(config))
+    facts = ModelFacts("any", "here", ModelConfig(config))
     engine = by_engine(config)
-    yield from differences(name, engine, by_plan(facts, "pagoda"), "plan for Pagoda")
+    found = differences(engine, plan(facts, "pagoda"), "plan for Pagoda")
     if engine.get("is a feature") or _own_field(engine).startswith(NOT_OF_THE_SHAPE):
-        return
-    in_vllm = by_plan(facts, "vllm")
+        return found
+    in_vllm = plan(facts, "vllm")
     for figures in (engine, in_vllm):
         figures.pop("longest", None)
         if "dtype" in figures:  # which vLLM runs in place of float32
             figures["dtype"] = figures["dtype"].replace("float32", "bfloat16")
-    yield from differences(name, engine, in_vllm, "plan for vLLM")
-
-
-class NotedFields(dict[str, Any]):
-    """A config, or a section of one, that notes under which names it is asked for fields."""
-
-    def __init__(self, values: Mapping[str, Any], names: set[str]) -> None:
-        super().__init__(values)
-        self._names = names
-
-    def get(self, name: str, default: object = None) -> Any:
-        self._names.add(name)
-        return super().get(name, default)
-
-    def __getitem__(self, name: str) -> Any:
-        self._names.add(name)
-        return super().__getitem__(name)
-
-    def __contains__(self, name: object) -> bool:
-        self._names.add(str(name))
-        return super().__contains__(name)
+    return found + differences(engine, in_vllm, "plan for vLLM")
 
 
 def table_config(name: str) -> Config:
     return dict(model_rows()[name]["config"])
 
 
-CONFIGS_READ = [*CASES, *ROWS]
+def form_of(value: Any) -> Any:
+    """What two configs have alike that differ in numbers alone, or in how many layers they list."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, form_of(inner)) for name, inner in value.items()))
+    return value if isinstance(value, str | bool) else type(value).__name__
+
+
+def num_layers(name: str) -> int:
+    config = table_config(name)
+    return int(config.get("text_config", config)["num_hidden_layers"])
+
+
+_BY_SIZE = sorted(ROWS, key=num_layers, reverse=True)
+FORMS = sorted({form_of(table_config(name)): name for name in _BY_SIZE}.values())
+"""Of rows that differ in numbers alone, the one with fewest layers."""
+CONFIGS_READ = [*CASES, *FORMS]
 
 
 def config_of(name: str) -> Config:
@@ -255,30 +247,11 @@ def config_of(name: str) -> Config:
 
 @cache
 def without_each(name: str) -> tuple[list[Field], list[str]]:
-    """The fields whose names engine or plans ask for, in the whole config or where one of them is
-    taken away; and what the plans say otherwise then.
-
-    Nobody can tell whether any other field is there.
-    """
+    """The fields that engine or plans ask for, and what the plans say otherwise without each."""
     config = config_of(name)
-    asked: set[str] = set()
-    make = ModelConfig.__init__
-
-    def make_noted(own: ModelConfig, values: Mapping[str, Any], prefix: str = "") -> None:
-        make(own, NotedFields(values, asked), prefix)
-
-    tried: list[Field] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModelConfig, "__init__", make_noted)
-        found = list(disagreements(name, config))
-        while left := [
-            field for field in fields_of(config) if field[-1] in asked and field not in tried
-        ]:
-            for field in left:
-                said = f"{name} without {'.'.join(field)}"
-                found += disagreements(said, without(config, field))
-            tried += left
-    return tried, found
+    each, _ = each_missing(config, fields_of(config), disagreements)
+    found = [f"without {named([field])}: {said}" for field in each for said in each[field]]
+    return list(each), found
 
 
 def test_every_family_is_among_them() -> None:
@@ -302,72 +275,83 @@ def test_a_row_with_a_feature_that_is_not_covered_is_planned_for_vllm_alone(name
 def test_engine_and_plans_agree_without_any_field(name: str) -> None:
     config = config_of(name)
     asked, found = without_each(name)
-    found = [*found]
-    for field in asked:
-        said = ".".join(field)
-        found += disagreements(f"{name} with a null {said}", nulled(config, field))
     others = [field for field in fields_of(config) if field not in asked]
-    said = named(others)
-    found += disagreements(f"{name} without {said}", without(config, *others))
-    found += disagreements(f"{name} with a null {said}", nulled(config, *others))
+    changed = {
+        "as it is": config,
+        **{f"with a null {named([field])}": nulled(config, field) for field in asked},
+        f"without {named(others)}": without(config, *others),
+        f"with a null {named(others)}": nulled(config, *others),
+    }
+    found = found + [f"{how}: {said}" for how in changed for said in disagreements(changed[how])]
     assert found == []
 
 
 @pytest.mark.parametrize("family", NAMES)
 def test_engine_and_plans_agree_without_any_two_fields(family: str) -> None:
     name = [case for case in CASES if CASES[case].family == family][-1]
-    config = saved(name)
+    config, plan = saved(name), KnownPlans()
     asked, _ = without_each(name)
-    found: list[str] = []
-    for pair in itertools.combinations(asked, 2):
-        found += disagreements(f"{name} without {named(pair)}", without(config, *pair))
+    found = [
+        f"{name} without {named(pair)}: {said}"
+        for pair in itertools.combinations(asked, 2)
+        for said in disagreements(without(config, *pair), plan)
+    ]
     assert found == []
 
 
-@pytest.mark.parametrize("name", CONFIGS_READ)
-def test_the_engine_takes_what_transformers_takes_for_a_field(name: str) -> None:
+def missing_for_transformers(name: str) -> Iterator[tuple[Field, ...]]:
+    """Fields to leave out of a config, but for those of positions and the one that names its class.
+
+    Older configs have no `layer_types`, from which the windows follow first: with and without
+    them. Other fields of the small models `tests/models/test_registry.py` leaves out.
+    """
     config = config_of(name)
     text = ("text_config",) if "text_config" in config else ()
     types = (*text, "layer_types")
     asked, _ = without_each(name)
-    fields = [  # without those of positions, and the one that names the class of the config
-        field
-        for field in fields_of(config)
-        if field != ("model_type",) and len(field) <= len(text) + 1
+    fields = [
+        each
+        for each in fields_of(config)
+        if each != ("model_type",) and len(each) <= len(text) + 1
     ]
-    others = [field for field in fields if field not in asked]
-    found: list[str] = []
-    for lacked in ([], others, *([field] for field in fields if field in asked)):
-        lackings = [without(config, *lacked)]
+    others = tuple(each for each in fields if each not in asked)
+    for lacked in ((), others, *((each,) for each in fields if each in asked)):
+        if name not in CASES:
+            yield lacked
         if types in fields and types not in lacked:
-            # older configs have no layer_types, from which the windows follow first
-            lackings.append(without(config, *lacked, types))
-        for lacking in lackings:
-            engine = by_engine(lacking)
-            if "refused" in engine:
-                continue
-            try:
-                theirs = by_transformers(lacking)
-            except ZeroDivisionError:  # EXAONE 4 without windows has to have layer_types there
-                continue
-            said = f"{name} without {named(lacked)}"
-            found += differences(said, engine, theirs, "transformers")
+            yield (*lacked, types)
+
+
+@pytest.mark.parametrize("name", CONFIGS_READ)
+def test_the_engine_takes_what_transformers_takes_for_a_field(name: str) -> None:
+    found: list[str] = []
+    for lacked in missing_for_transformers(name):
+        lacking = without(config_of(name), *lacked)
+        engine = by_engine(lacking)
+        if "refused" in engine:
+            continue
+        try:
+            theirs = by_transformers(lacking)
+        except ZeroDivisionError:  # EXAONE 4 without windows has to have layer_types there
+            continue
+        said = f"{name} without {named(lacked)}"
+        found += [f"{said}: {each}" for each in differences(engine, theirs, "transformers")]
     assert found == []
 
 
-@pytest.mark.parametrize("engine", ["pagoda", "vllm"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_plan_counts_the_weights_of_transformers_model(name: str, engine: str) -> None:
+def test_a_plan_counts_the_weights_of_transformers_model(name: str) -> None:
     config = saved(name)
-    model = empty_model(CONFIGS[config["model_type"]].from_dict(copy.deepcopy(config)))
+    model = empty_model(transformers_config(config))
     seeing = ("model.vision_tower.", "model.multi_modal_projector.")
-    counted = read_subject(
-        ModelFacts(name, "here", ModelConfig(config)), PlanRequest(engine=engine), None
-    ).weights.parameters
     stored = [*model.named_parameters(), *corrections(model)]
-    assert counted.total == sum(
+    num_stored = sum(
         weight.numel() for weight_name, weight in stored if not weight_name.startswith(seeing)
     )
+    facts = ModelFacts(name, "here", ModelConfig(config))
+    for engine in ("pagoda", "vllm"):
+        subject = read_subject(facts, request_of(engine), None)
+        assert subject.weights.parameters.total == num_stored, engine
 
 
 @pytest.mark.parametrize("name", OF_LATENTS)
@@ -379,11 +363,12 @@ def test_pagodas_plan_counts_the_weights_of_latents_to_the_last_one(name: str) -
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_plan_counts_the_weights_of_the_table(name: str) -> None:
-    """To the last one, though nobody told it the sum."""
+    """To the last one, though nobody told it the sum; and all else is the engine's."""
     config = table_config(name)
+    assert disagreements(config) == []
     facts = ModelFacts(name, "here", ModelConfig(config))
     for engine in ("pagoda", "vllm"):
-        counted = read_subject(facts, PlanRequest(engine=engine), None).weights.parameters
+        counted = read_subject(facts, request_of(engine), None).weights.parameters
         assert counted.total == parameters(config)
         assert counted.total + tower_parameters(config) == model_rows()[name]["parameters"]
 
@@ -489,16 +474,17 @@ def agree_on_a_file(path: Path) -> None:
     """The engine's spec of a file and both plans."""
     facts = find_facts(str(path))
     engine = of_decoder(load_spec(locate(str(path))))
-    assert differences(path.name, engine, by_plan(facts, "pagoda"), "plan for Pagoda") == []
+    assert differences(engine, by_plan(facts, "pagoda"), "plan for Pagoda") == []
     in_vllm = {**by_plan(facts, "vllm"), "longest": engine["longest"]}
-    assert differences(path.name, engine, in_vllm, "plan for vLLM") == []
+    assert differences(engine, in_vllm, "plan for vLLM") == []
 
 
 @pytest.mark.parametrize("case", GGUF_CASES)
 def test_the_engine_and_plans_agree_on_gguf_files(case: str, tmp_path: Path) -> None:
     model = build_model(Case(CASES[case].family, {**CASES[case].config, **NOT_SAID.get(case, {})}))
     window = {"attention.sliding_window": CASES[case].config.get("sliding_window")}
-    for key in ("nothing", *GGUF_KEYS):
+    written = {**model_keys(model.config), **window, **stored_tensors(model)}
+    for key in ("nothing", *(key for key in GGUF_KEYS if written.get(key) is not None)):
         without = (key, *GGUF_PARTNERS.get(key, ()))
         path = write_gguf(tmp_path / f"{key}.gguf", model, metadata=window, without=without)
         refused = refusal(lambda file: load_spec(locate(file)), path)

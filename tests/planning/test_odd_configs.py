@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -99,13 +100,18 @@ def test_any_config_is_planned_for_or_refused(
     assert told.block_bytes > 0
 
 
+@cache
+def config_that_runs(model: str) -> str:
+    """One of a family that Pagoda runs, as text."""
+    cases = (*CASES.values(), *LATENT_CASES.values())
+    return case_config(next(case for case in cases if case.family == model)).to_json_string()
+
+
 @st.composite
 def odd_configs_that_run(draw: st.DrawFn) -> dict[str, Any]:
-    """A config of a family that Pagoda runs, with a few of its fields set to anything."""
+    """Such a config with a few of its fields set to anything."""
     model = draw(st.sampled_from(sorted({family.model_type for family in ARCHITECTURES.values()})))
-    cases = (*CASES.values(), *LATENT_CASES.values())
-    case = next(case for case in cases if case.family == model)
-    config: dict[str, Any] = json.loads(case_config(case).to_json_string())
+    config: dict[str, Any] = json.loads(config_that_runs(model))
     config["architectures"] = [ARCHITECTURE_OF[model]]
     rope = st.fixed_dictionaries(
         {"rope_type": st.sampled_from(sorted(ROPE_TYPES))},

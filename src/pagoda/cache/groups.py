@@ -62,14 +62,15 @@ def form_groups(
         return ()
     if not mixed:
         layers = [layer.keeping_all() for layer in layers]
+    pages = tuple(layer.block_bytes(block_size) for layer in layers)
     if len({layer.shares_blocks_with for layer in layers}) == 1:
-        pages = tuple(layer.block_bytes(block_size) for layer in layers)
         return (CacheGroup(layers[0], tuple(range(len(layers))), block_size, pages),)
-    page = max(layer.block_bytes(block_size) for layer in layers)
-    sizes = [_grown_block_size(layer, block_size, page) for layer in layers]
+    page = max(pages)
+    sizes = []
     alike: dict[tuple[object, ...], list[int]] = {}
-    for layer_id, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
-        key = (*layer.shares_blocks_with, layer.block_bytes(block_size), size)
+    for layer_id, (layer, own) in enumerate(zip(layers, pages, strict=True)):
+        sizes.append(_grown_block_size(layer, own, block_size, page))
+        key = (*layer.shares_blocks_with, own, sizes[-1])
         alike.setdefault(key, []).append(layer_id)
     size = _group_size([len(ids) for ids in alike.values()])
     groups = []
@@ -105,8 +106,8 @@ def groups_of_equal_blocks(
     )
 
 
-def _grown_block_size(layer: CachedLayer, block_size: int, page_bytes: int) -> int:
-    own = layer.block_bytes(block_size)
+def _grown_block_size(layer: CachedLayer, own: int, block_size: int, page_bytes: int) -> int:
+    """`own`: bytes of the layer's part of a block of `block_size` tokens."""
     if own > page_bytes:
         raise UnsupportedModelError("page", own, f"larger than the pool's page of {page_bytes}")
     if layer.kind == StateLayerSpec.kind or page_bytes % own:

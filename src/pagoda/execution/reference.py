@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch.nn import functional
@@ -113,8 +112,11 @@ def attention(
     group_size = spec.num_heads // spec.num_kv_heads
     window = AttentionWindow(spec.sliding_window or EVERY_TOKEN).narrowed(retention)
     if window.sinks:
+        row = _row
+        if codec is not None:
+            turned = k if spec.rope is None else rotate(k, spec.rope)
+            k, v, row = _recalled(codec.key, turned), _recalled(codec.value, v), _stored_row
         k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
-        row = _row if codec is None else partial(_stored_row, codec)
         sinks = weights.sink_logits
         attended = torch.stack([row(q, k, v, p, spec, window, sinks) for p in range(num_tokens)])
         return linear(attended.view(num_tokens, q_width), weights.o, weights.o_bias)
@@ -196,7 +198,6 @@ def _row(
 
 
 def _stored_row(
-    codec: Codec,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -205,21 +206,20 @@ def _stored_row(
     window: AttentionWindow,
     sink_logits: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`_row` of keys and values that were stored, rotated by their own positions: sinks meet a
-    query that is as far from them as if the window followed right behind."""
+    """`_row` of keys that were stored, as they are read, rotated by their own positions: sinks meet
+    a query that is as far from them as if the window followed right behind."""
     first = max(window.sinks, window.first_in_window(position))
-    sinks, others = range(min(window.sinks, position + 1)), range(first, position + 1)
+    sinks = [*range(min(window.sinks, position + 1))]
+    others = [*range(first, position + 1)]
     furthest = min(position, window.sinks + window.window - 1)
     query, scores = q[:, position : position + 1], []
-    for kept, place in ((list(sinks), furthest), (list(others), position)):
-        turned, keys = query, k[:, kept]
+    for kept, place in ((sinks, furthest), (others, position)):
+        turned = query
         if spec.rope is not None:
             turned = rotate(query, spec.rope, torch.tensor([place]))
-            keys = rotate(keys, spec.rope, torch.tensor(kept))
-        if kept:
-            scores.append(turned @ _recalled(codec.key, keys).transpose(1, 2))
+        scores.append(turned @ k[:, kept].transpose(1, 2))
     weights = _softmax(_scores(torch.cat(scores, dim=2), spec), sink_logits)
-    return (weights @ _recalled(codec.value, v[:, [*sinks, *others]]))[:, 0]
+    return (weights @ v[:, [*sinks, *others]])[:, 0]
 
 
 def _scores(products: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:

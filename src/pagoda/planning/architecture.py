@@ -28,11 +28,10 @@ from pagoda.models.registry import decoder_spec
 from pagoda.planning.covered import covered_shape
 from pagoda.planning.fields import (
     dtype_of,
-    find_family,
-    language_config,
     longest_of,
     model_type_of,
     per_layer,
+    read_language,
 )
 from pagoda.planning.patterns import (
     CROSS,
@@ -107,7 +106,7 @@ def read_architecture(config: ModelConfig) -> Architecture:
     A `model_type` that is not known is read by the fields that most models share, and said so in
     `assumed`. Raises `ModelError` for a field that is missing or makes no sense.
     """
-    text, family = language_config(config), find_family(config)
+    text, family = read_language(config)
     try:
         decoder = covered_shape(text)
     except UnsupportedModelError as error:

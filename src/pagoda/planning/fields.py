@@ -79,14 +79,19 @@ def _count_layers(values: dict[str, Any], model_type: str) -> None:
 
 def language_config(config: ModelConfig) -> ModelConfig:
     """`text_config` with what its family's published configs leave out."""
-    family = find_family(config)
-    return with_defaults(text_config(config), family.defaults if family else {})
+    return read_language(config)[0]
 
 
-def find_family(config: ModelConfig) -> Family | None:
-    """By the model type of the language part, or of the whole; None where neither is known."""
-    types = (model_type_of(text_config(config)), model_type_of(config))
-    return next((FAMILIES[name] for name in types if name in FAMILIES), None)
+def read_language(config: ModelConfig) -> tuple[ModelConfig, Family | None]:
+    """The language model's config, see `language_config`, and its family.
+
+    A family goes by the model type of the language part, or of the whole; None where neither is
+    known.
+    """
+    text = text_config(config)
+    types = (model_type_of(text), model_type_of(config))
+    family = next((FAMILIES[name] for name in types if name in FAMILIES), None)
+    return with_defaults(text, family.defaults if family else {}), family
 
 
 def with_defaults(config: ModelConfig, defaults: Mapping[str, Any]) -> ModelConfig:

@@ -103,9 +103,11 @@ def count_parameters(
 
     A part is scaled down where the parts come to more than the total.
     """
-    text = language_config(config)
     decoder = model.decoder
-    counted = _count_by_fields(text, model) if decoder is None else parameters_of(decoder)
+    if decoder is not None:
+        counted = parameters_of(decoder)
+    else:
+        counted = _count_by_fields(language_config(config), model)
     if total is None:
         return counted
     embedding, layers = counted.embedding, counted.layers
@@ -113,6 +115,7 @@ def count_parameters(
     if other >= 0:
         return Parameters(embedding, counted.head, layers, other)
     if total <= embedding:
+        text = language_config(config)
         vocabulary = text.integer("vocab_size")
         raise text.error("vocab_size", vocabulary, f"the embedding has more than {total} numbers")
     head = counted.head if total > 2 * embedding else 0
