@@ -195,13 +195,14 @@ def crafted_gguf() -> Iterator[tuple[str, bytes]]:
     )
     million = array("k", STRING, MOST_STRINGS, bytes(8 * MOST_STRINGS))
     yield "a million strings, then damage", header(0, 2) + million + entry("l", 99, b"")
-    yield "a million strings and one", header(0, 2) + million + array("l", STRING, 1, bytes(8))
+    few = array("k", STRING, 9, bytes(8 * 9))
+    yield "a million strings and one", header(0, 2) + few + array("l", STRING, MOST_STRINGS - 8, b"")
     numbers = array("k", UINT8, MOST_NUMBERS, bytes(MOST_NUMBERS))
     yield "lists of a million numbers", header(0, 2) + numbers + array("l", UINT8, 2**20 + 1, b"")
     long = array("k", STRING, 1, string(bytes(MOST_HEADER_BYTES)))
     yield "metadata without end", header(0, 2) + long
-    few = b"".join(entry(f"k{n}", UINT8, b"\0") for n in range(MOST_ENTRIES - 1))
-    yield "all entries, then damage", header(0, MOST_ENTRIES) + few + entry("l", 99, b"")
+    entries = b"".join(entry(f"k{n}", UINT8, b"\0") for n in range(MOST_ENTRIES - 1))
+    yield "all entries, then damage", header(0, MOST_ENTRIES) + entries + entry("l", 99, b"")
     yield "all tensors, the last twice", _many_tensors(tensor([8], name="t0"))
     yield "all tensors, the last overlaps", _many_tensors(tensor([8], name="last"))
     yield (

@@ -76,6 +76,8 @@ def call_directly() -> None:
     from triton.language import core
     from triton.runtime import interpreter
 
+    import triton_operands
+
     semantic = interpreter.interpreter_semantic
 
     @cache
@@ -100,10 +102,12 @@ def call_directly() -> None:
     @cache
     def builtins_of(package: Any) -> list[tuple[str, Any, Any]]:
         members = inspect.getmembers(package, core.is_builtin)
-        quick = OPERATORS if package is core.tensor else {}
+        quick: dict[str, Any] = {}
+        if package is core.tensor:
+            quick = {name: operator(OPERATORS[name]) for name in OPERATORS}
+            quick["__getitem__"] = triton_operands.indexed
         return [
-            (name, member, operator(quick[name]) if name in quick else with_interpreter(member))
-            for name, member in members
+            (name, member, quick.get(name) or with_interpreter(member)) for name, member in members
         ]
 
     def patch(package: Any, builder: Any, scope: Any) -> None:
@@ -128,9 +132,22 @@ def keep_numbers() -> None:
             constants[key] = new_constant(self, value, dtype)
         return constants[key]
 
-    equal = core.dtype.__eq__
+    equal: Any = core.dtype.__eq__
+    cast: Any = TritonSemantic.cast
+
+    def is_the_same(self: Any, other: Any) -> Any:
+        if isinstance(other, core.dtype):
+            return self is other or self.name == other.name
+        return equal(self, other)
+
+    def as_type(self: Any, given: Any, kind: Any, rounding: Any = None) -> Any:
+        if given.type.scalar is kind.scalar:
+            return given
+        return cast(self, given, kind, rounding)
+
     TritonSemantic.scalar_constant = constant
-    core.dtype.__eq__ = lambda self, other: self is other or equal(self, other)
+    TritonSemantic.cast = as_type
+    core.dtype.__eq__ = is_the_same
 
 
 def keep_types_of_blocks() -> None:
