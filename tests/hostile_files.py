@@ -196,7 +196,8 @@ def crafted_gguf() -> Iterator[tuple[str, bytes]]:
     million = array("k", STRING, MOST_STRINGS, bytes(8 * MOST_STRINGS))
     yield "a million strings, then damage", header(0, 2) + million + entry("l", 99, b"")
     few = array("k", STRING, 9, bytes(8 * 9))
-    yield "a million strings and one", header(0, 2) + few + array("l", STRING, MOST_STRINGS - 8, b"")
+    others = array("l", STRING, MOST_STRINGS - 8, b"")
+    yield "a million strings and one", header(0, 2) + few + others
     numbers = array("k", UINT8, MOST_NUMBERS, bytes(MOST_NUMBERS))
     yield "lists of a million numbers", header(0, 2) + numbers + array("l", UINT8, 2**20 + 1, b"")
     long = array("k", STRING, 1, string(bytes(MOST_HEADER_BYTES)))

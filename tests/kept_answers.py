@@ -38,16 +38,25 @@ class KeptAnswers:
 
         check: says which files it has read; what it raises is never kept.
         """
+        self.get_by_files(name, rests_on, lambda: (None, check()))
+
+    def get_by_files(
+        self, name: str, rests_on: Iterable[object], ask: Callable[[], tuple[Any, Iterable[str]]]
+    ) -> Any:
+        """As `get`, of an answer that rests on files too, which are named beside it."""
         rests_on = tuple(rests_on)
         kept = self._cache.get(f"checks/{name}", {})
         files = list(map(Path, kept.get("files", ())))
         if files and all(map(Path.exists, files)):
             digest = _digest((*rests_on, fingerprint_of(files)))
             if kept.get("checked") == digest:
-                return
-        files = sorted(map(Path, check()))
+                return kept.get("answer")
+        answer, named = ask()
+        files = sorted(map(Path, named))
         digest = _digest((*rests_on, fingerprint_of(files)))
-        self._cache.set(f"checks/{name}", {"checked": digest, "files": list(map(str, files))})
+        found = {"checked": digest, "files": list(map(str, files)), "answer": answer}
+        self._cache.set(f"checks/{name}", found)
+        return answer
 
 
 def _digest(rests_on: Iterable[object]) -> str:
@@ -57,8 +66,3 @@ def _digest(rests_on: Iterable[object]) -> str:
 def versions(*packages: str) -> list[str]:
     """Those that are installed."""
     return [f"{name} {version(name)}" for name in packages]
-
-
-def content_of(*folders: Path) -> str:
-    """What stands for every file of Python's below some folders."""
-    return fingerprint_of(sorted(path for folder in folders for path in folder.rglob("*.py")))

@@ -105,18 +105,12 @@ def truth(kind: str, count: int) -> torch.Tensor:
     return reference_logits(spec, random_weights(spec), tokens(count), torch.float64)
 
 
-@pytest.mark.parametrize(
-    ("chunks", "graph_sizes", "companions"),
-    [([9], (), 0), ([5, 1, 2, 1], (4,), 1)],
-    ids=["whole", "in chunks, padded where each has a token"],
-)
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_those_of_the_reference(
-    kind: str, chunks: list[int], graph_sizes: tuple[int, ...], companions: int
-) -> None:
+def test_logits_are_those_of_the_reference(kind: str) -> None:
+    """In chunks beside another, padded where each has a token; alone they are below."""
+    chunks = [5, 1, 2, 1]
     count, spec = sum(chunks), KINDS[kind]
-    others = [tokens(12, seed) for seed in range(1, companions + 1)]
-    logits = run(*make(spec, graph_sizes=graph_sizes), tokens(count), chunks, others)
+    logits = run(*make(spec, graph_sizes=(4,)), tokens(count), chunks, [tokens(12, 1)])
     expected = truth(kind, count)
     assert (logits - expected).abs().max() < 1e-4
     assert expected.std() > 0.05, "logits are no zeros"
@@ -194,13 +188,13 @@ def test_a_checkpoint_is_loaded_and_run_as_transformers_would(case: str, tmp_pat
     files = locate(str(tmp_path))
     spec = load_spec(files, max_model_len=32)
     weights = load_weights(files, spec, "float32", lambda done, total: None, DEVICE)
-    token_ids = tokens(20, vocab_size=spec.vocab_size)
+    token_ids = tokens(12, vocab_size=spec.vocab_size)
     with torch.inference_mode():
         expected = reference_model(tmp_path)(torch.tensor([token_ids])).logits[0]
     cache_spec = spec.cache_spec(BLOCK_SIZE, "float32")
     num_blocks = NUM_BLOCKS * len(cache_spec.groups)
     executor = GPUExecutor(spec, weights, GPUStorage(cache_spec, num_blocks, DEVICE), 32)
-    logits = run(executor, Pager(BLOCK_SIZE, num_blocks, cache_spec.windows), token_ids, [19, 1])
+    logits = run(executor, Pager(BLOCK_SIZE, num_blocks, cache_spec.windows), token_ids, [11, 1])
     assert (logits - expected).abs().max() < 1e-4
 
 

@@ -32,8 +32,8 @@ from triton_device import DEVICE
 
 ONE = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 BENT = dataclasses.replace(ONE, logit_cap=2.0, sink_logits=True)
-BLOCK_SIZE, NUM_TOKENS = 8, 120
-CHUNKS = [90, 1, 1, 25, 1, 1, 1]
+BLOCK_SIZE, NUM_TOKENS = 8, 72
+CHUNKS = [50, 1, 1, 17, 1, 1, 1]
 
 
 def windowed(*windows: int | None) -> DecoderSpec:
@@ -43,10 +43,10 @@ def windowed(*windows: int | None) -> DecoderSpec:
 CASES = {
     "windows": (windowed(20, None), FULL_ATTENTION),
     "two kinds, heads alike": (windowed(30, 17), FULL_ATTENTION),
-    "many sinks": (windowed(None), AttentionWindow(30, 29)),
-    "streaming beside windows": (windowed(None, 16), AttentionWindow(48, 3)),
-    "the last ones alone": (windowed(None), AttentionWindow(50)),
-    "streaming, capped and with sink logits": (decoder_spec([BENT]), AttentionWindow(48, 3)),
+    "many sinks": (windowed(None), AttentionWindow(18, 17)),
+    "streaming beside windows": (windowed(None, 16), AttentionWindow(28, 3)),
+    "the last ones alone": (windowed(None), AttentionWindow(30)),
+    "streaming, capped and with sink logits": (decoder_spec([BENT]), AttentionWindow(28, 3)),
 }
 
 
@@ -91,7 +91,7 @@ def test_rows_see_what_the_reference_sees(case: str) -> None:
 
 
 def test_requests_see_what_they_ask_for() -> None:
-    spec, asked = windowed(None, 60), AttentionWindow(36, 4)
+    spec, asked = windowed(None, 40), AttentionWindow(24, 4)
     truth = reference_logits(
         spec, random_weights(spec), tokens(NUM_TOKENS), torch.float64, retention=asked
     )
@@ -102,17 +102,17 @@ def test_requests_see_what_they_ask_for() -> None:
 def test_a_prompt_that_is_split_takes_its_sinks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, count in (("SPLIT_FROM", 64), ("SPLIT_TOKENS", 64)):
         monkeypatch.setattr(prefill_tiling, name, count)
-    spec, retention = windowed(None), AttentionWindow(100, 20)
+    spec, retention = windowed(None), AttentionWindow(58, 12)
     truth = reference_logits(
         spec, random_weights(spec), tokens(NUM_TOKENS), torch.float64, retention=retention
     )
-    found = run(spec, retention, [100, 20])
+    found = run(spec, retention, [60, 12])
     assert (found - truth).abs().max() < 1e-3
 
 
 def test_sinks_of_codes_are_met_in_the_basis_of_codes() -> None:
     wide = dataclasses.replace(ONE, head_dim=64, rope=rope_spec(64))
-    spec, retention = decoder_spec([wide]), AttentionWindow(36, 4)
+    spec, retention = decoder_spec([wide]), AttentionWindow(24, 4)
     form = "int4_per_token_head"
     truth = reference_logits(
         spec, random_weights(spec), tokens(NUM_TOKENS), torch.float64, codec=codec_of(form),

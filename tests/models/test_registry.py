@@ -166,6 +166,11 @@ NOT_LEFT_OUT = ("model_type", "architectures", "vision_config")
 """Fields that say which class reads a config, and what sees."""
 MODELS = {family.model_type: name for name, family in ARCHITECTURES.items()}
 
+MAY_SLIDE = (
+    "Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
+    "SmolLM3ForCausalLM",
+)  # fmt: skip
+"""Those whose configs say whether there are windows."""
 OF_HEADS = [name for family, name in MODELS.items() if family not in LATENT_FAMILIES]
 NEEDED_TOO = {"deepseek_v2": {"num_experts_per_tok": 2}}
 HUB = {
@@ -232,15 +237,20 @@ def test_a_field_that_is_missing_takes_the_default_of_transformers(name):
             assert_same(spec, whole)
 
 
-@pytest.mark.parametrize("extra", [{}, {"use_sliding_window": True}])
-@pytest.mark.parametrize("architecture", OF_HEADS)
+@pytest.mark.parametrize(
+    ("architecture", "extra"),
+    [
+        *((architecture, {}) for architecture in OF_HEADS),
+        *((architecture, {"use_sliding_window": True}) for architecture in MAY_SLIDE),
+    ],
+)
 def test_a_config_of_the_sizes_alone_takes_the_defaults_of_transformers(architecture, extra):
     [family] = [family for family, name in MODELS.items() if name == architecture]
     sizes = {
         "vocab_size": 1000,
         "hidden_size": 2048,
         "intermediate_size": 4096,
-        "num_hidden_layers": 30,
+        "num_hidden_layers": 30 if extra else 8,  # more than have no window by default
         "num_attention_heads": 32,
         "max_position_embeddings": 8192,
     }
@@ -248,6 +258,12 @@ def test_a_config_of_the_sizes_alone_takes_the_defaults_of_transformers(architec
     if family in SEEING:
         own = {"text_config": own, **SEEING[family]}
     assert_agrees({"architectures": [architecture], "model_type": family, **own})
+
+
+@pytest.mark.parametrize("architecture", OF_HEADS)
+def test_which_configs_say_whether_there_are_windows(architecture):
+    theirs = defaults(architecture).get_text_config()
+    assert hasattr(theirs, "use_sliding_window") == (architecture in MAY_SLIDE)
 
 
 @pytest.mark.parametrize("architecture", sorted({*OF_HEADS} - {"FalconForCausalLM"}))

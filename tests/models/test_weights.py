@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from checkpoints import (
     num_kv_heads,
     write_checkpoint,
 )
-from pagoda.errors import InvalidOptionError, ModelError
+from pagoda.errors import InvalidOptionError, ModelError, RefusedError
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
@@ -102,9 +103,9 @@ def usual_name(family: str, name: str) -> str:
     return name
 
 
-def own_state(case: Case, dtype: torch.dtype) -> State:
+def own_state(case: Case, dtype: torch.dtype, model: Any = None) -> State:
     """What transformers' model of a case has, as Pagoda has to take it: of the text alone."""
-    model = build_model(case)
+    model = model or build_model(case)
     state: State = {
         usual_name(case.family, name.replace("model.language_model.", "model.")): tensor.to(dtype)
         for name, tensor in model.state_dict().items()
@@ -153,10 +154,14 @@ def row_norm(state: State, family: str, name: str) -> torch.Tensor | None:
 
 
 def assert_weights(
-    weights: DecoderWeights, case: Case, dtype: torch.dtype, stored: torch.dtype = torch.float32
+    weights: DecoderWeights,
+    case: Case,
+    dtype: torch.dtype,
+    stored: torch.dtype = torch.float32,
+    model: torch.nn.Module | None = None,
 ) -> None:
     """Every weight is that of transformers' model, `stored` and converted."""
-    state = {name: rows.to(dtype) for name, rows in own_state(case, stored).items()}
+    state = {name: rows.to(dtype) for name, rows in own_state(case, stored, model).items()}
     norms = NORMS.get(case.family, BEFORE)
     found = [
         (weights.embedding, state["model.embed_tokens.weight"]),
@@ -200,9 +205,10 @@ def load(directory: Path, dtype: str = "float32") -> tuple[DecoderSpec, DecoderW
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_family_is_loaded_as_it_was_saved(name, tmp_path):
-    write_checkpoint(tmp_path, CASES[name], tokenizer=False)
+    model = build_model(CASES[name])
+    model.save_pretrained(tmp_path)
     spec, weights = load(tmp_path)
-    assert_weights(weights, CASES[name], torch.float32)
+    assert_weights(weights, CASES[name], torch.float32, model=model)
     assert (weights.lm_head is weights.embedding) == spec.tie_word_embeddings
 
 
@@ -352,43 +358,66 @@ def test_an_unknown_dtype_is_refused(llama):
 
 
 MEASURE = """
+import os
 import sys
 import psutil
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
-process = psutil.Process()
-files = locate(sys.argv[1])
-spec = load_spec(files)
-base = process.memory_info().rss
-sizes = []
-weights = load_weights(
-    files, spec, "bfloat16", lambda done, total: sizes.append(process.memory_info().rss)
-)
-print(base, max(sizes), weights.size_bytes)
+for model in sys.argv[1:]:
+    if os.fork():
+        os.wait()
+        continue
+    process = psutil.Process()
+    files = locate(model)
+    spec = load_spec(files)
+    base = process.memory_info().rss
+    sizes = []
+    weights = load_weights(
+        files, spec, "bfloat16", lambda done, total: sizes.append(process.memory_info().rss)
+    )
+    print(base, max(sizes), weights.size_bytes, flush=True)
+    os._exit(0)
 """
 
 
-def assert_lean(model: str) -> None:
-    """Loading adds at most 1.3 times the weights to a process, which has 400 MB for the rest."""
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    """Bytes of a process before a model is loaded, the most meanwhile, and those of its weights.
+
+    One program loads its libraries, and a process of its own each model.
+    """
+    case, directory = CASES["llama-gqa"], tmp_path_factory.mktemp("large")
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8}
+    large = Case(case.family, {**case.config, **sizes})
+    write_checkpoint(directory, large, dtype=torch.bfloat16, tokenizer=False)
+    models = {"directory": str(directory), "default": "smollm2"}
+    try:
+        locate("smollm2")
+    except RefusedError:
+        del models["default"]
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, model], capture_output=True, text=True, check=True
-    )
-    base, most, size_bytes = map(int, done.stdout.split())
+        [sys.executable, "-c", MEASURE, *models.values()],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    return {name: list(map(int, line.split())) for name, line in zip(models, lines, strict=True)}
+
+
+def assert_lean(base: int, most: int, size_bytes: int) -> None:
+    """Loading adds at most 1.3 times the weights to a process, which has 400 MB for the rest."""
     assert most - base < 1.3 * size_bytes
     assert most < 1.3 * size_bytes + 400e6
 
 
-def test_loading_holds_little_more_than_the_weights(tmp_path):
-    case = CASES["llama-gqa"]
-    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8}
-    large = type(case)(case.family, {**case.config, **sizes})
-    write_checkpoint(tmp_path, large, dtype=torch.bfloat16, tokenizer=False)
-    assert_lean(str(tmp_path))
+def test_loading_holds_little_more_than_the_weights(measured: dict[str, list[int]]):
+    assert_lean(*measured["directory"])
 
 
 @pytest.mark.model
-def test_loading_the_default_model_holds_little_more_than_its_weights():
-    assert_lean("smollm2")
+def test_loading_the_default_model_holds_little_more_than_its_weights(
+    measured: dict[str, list[int]],
+):
+    assert_lean(*measured["default"])
 
 
 def test_a_directory_is_named_after_itself(tmp_path):

@@ -310,9 +310,7 @@ def missing_for_transformers(name: str) -> Iterator[tuple[Field, ...]]:
     types = (*text, "layer_types")
     asked, _ = without_each(name)
     fields = [
-        each
-        for each in fields_of(config)
-        if each != ("model_type",) and len(each) <= len(text) + 1
+        each for each in fields_of(config) if each != ("model_type",) and len(each) <= len(text) + 1
     ]
     others = tuple(each for each in fields if each not in asked)
     for lacked in ((), others, *((each,) for each in fields if each in asked)):

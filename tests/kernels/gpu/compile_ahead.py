@@ -3,7 +3,8 @@
 Run in a process of its own, without Triton's interpreter, with the names of chips of one vendor, of
 `TARGETS`. Each line is a JSON object: the launch, the kernel, the chip, bytes of shared memory,
 bytes of registers spilled per thread, how many instructions copy to shared memory 16 bytes at once,
-how many copy fewer, and how many are products of a whole warp group, Hopper's fast ones.
+how many copy fewer, and how many are products of a whole warp group, Hopper's fast ones. The last
+line names the files of Pagoda's, and of those beside this one, that all of it follows from.
 """
 
 from __future__ import annotations
@@ -124,6 +125,17 @@ def main(chip: str) -> None:
             print(json.dumps(figures), flush=True)
 
 
+def loaded_files() -> list[str]:
+    """Those that modules were loaded from."""
+    import pagoda
+
+    folders = Path(pagoda.__file__).parent, Path(__file__).parent
+    found = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    paths = [Path(each).resolve() for each in found if each]
+    return [str(path) for path in paths if any(map(path.is_relative_to, folders))]
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         main(name)
+    print(json.dumps({"files": loaded_files()}))

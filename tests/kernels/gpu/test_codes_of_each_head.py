@@ -24,7 +24,7 @@ from pagoda.kernels.gpu.turn import turn_heads
 from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, VectorCode, unpack
 from triton_device import DEVICE
 
-HEADS, GROUP, BLOCK_SIZE, NUM_TOKENS, NUM_BLOCKS = 2, 3, 8, 70, 10
+HEADS, GROUP, BLOCK_SIZE, NUM_TOKENS, NUM_BLOCKS = 2, 3, 8, 40, 6
 
 
 @dataclass(frozen=True)

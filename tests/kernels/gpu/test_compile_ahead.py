@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-import pagoda
-from kept_answers import KeptAnswers, content_of, versions
+from kept_answers import KeptAnswers, versions
 
 pytestmark = pytest.mark.timeout(1200)
 """Whatever is not kept is compiled by the first test, which takes minutes of two cores."""
@@ -75,19 +74,20 @@ def compiled(pytestconfig: pytest.Config) -> dict[str, Figures]:
 
     What was compiled is kept beside pytest's other notes. Triton finds it by a kernel's source and
     all that a compiler is told, so that one that has changed is compiled anew. Finding all of it
-    takes seconds as well: as long as no file of Pagoda's changes, figures are kept too.
+    takes seconds as well: as long as no file changes that they follow from, figures are kept too.
     """
     assert pytestconfig.cache is not None
     folder = pytestconfig.cache.mkdir("triton")
 
-    def compile_all() -> Figures:
+    def compile_all() -> tuple[Figures, set[str]]:
         with ThreadPoolExecutor(2) as pool:
-            vendors = pool.map(partial(compile_for, folder=folder), VENDORS)
-            return [each for vendor in vendors for each in vendor]
+            vendors = list(pool.map(partial(compile_for, folder=folder), VENDORS))
+        lines = [each for vendor in vendors for each in vendor]
+        files = {file for each in lines if "files" in each for file in each["files"]}
+        return [each for each in lines if "files" not in each], files
 
-    here = Path(__file__).parent
-    rests_on = (content_of(Path(pagoda.__file__).parent, here), versions("triton", "torch"))
-    figures = KeptAnswers(pytestconfig).get("compile_ahead", rests_on, compile_all)
+    rests_on = versions("triton", "torch")
+    figures = KeptAnswers(pytestconfig).get_by_files("compile_ahead", rests_on, compile_all)
     return {chip: [each for each in figures if each["chip"] == chip] for chip in SHARED_BYTES}
 
 

@@ -195,9 +195,11 @@ def test_splits_are_like_the_plain_truth(
     assert_near(prefill(case, [0]), case.expected(0))
 
 
-@pytest.mark.parametrize("window", [None, SPLIT_FROM])
-@pytest.mark.parametrize("context_len", [4 * SPLIT_TOKENS + each for each in (0, 1, 9, 20)])
-def test_splits_that_end_within_the_rows(context_len: int, window: int | None) -> None:
+@pytest.mark.parametrize(
+    ("beyond", "window"), [(0, None), (1, SPLIT_FROM), (9, None), (9, SPLIT_FROM), (20, None)]
+)
+def test_splits_that_end_within_the_rows(beyond: int, window: int | None) -> None:
+    context_len = 4 * SPLIT_TOKENS + beyond
     case = paged_sequences(HEADS, [context_len], [20], window)
     assert plan_of(case, [0]).rounds[0].num_merges == 1
     assert_near(prefill(case, [0]), case.expected(0))
