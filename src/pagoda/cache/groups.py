@@ -68,9 +68,9 @@ def form_groups(
     page = max(pages)
     sizes = []
     alike: dict[tuple[object, ...], list[int]] = {}
-    for layer_id, (layer, own) in enumerate(zip(layers, pages, strict=True)):
-        sizes.append(_grown_block_size(layer, own, block_size, page))
-        key = (*layer.shares_blocks_with, own, sizes[-1])
+    for layer_id, (layer, own_page) in enumerate(zip(layers, pages, strict=True)):
+        sizes.append(_grown_block_size(layer, own_page, block_size, page))
+        key = (*layer.shares_blocks_with, own_page, sizes[-1])
         alike.setdefault(key, []).append(layer_id)
     size = _group_size([len(ids) for ids in alike.values()])
     groups = []
