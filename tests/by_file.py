@@ -11,13 +11,19 @@ ALONE = (
     "kernels/test_attention.py",
     "kernels/test_panels.py",
     "kernels/test_team.py",
-    "engine/test_promises.py",
 )
 """Files whose tests have the machine to themselves: first, one after the other.
 
-Later the process that runs them would wait for whatever the others are in the middle of. The
-promises are here because they read the weights again and again, as fast as memory allows: beside
-others they take longer than the two one after the other.
+Later the process that runs them would wait for whatever the others are in the middle of.
+"""
+
+PROMISES = (
+    "engine/test_promises.py",  # first: its first test has the machine to itself
+    "engine/test_coded_promises.py",
+    "engine/test_window_promises.py",
+    "lab/test_lab_runs.py",
+)
+"""Files that use the default model, or some of its layers, without a server: one process runs them.
 """
 
 SERVED = (
@@ -72,6 +78,7 @@ LONG = (
 
 SCOPES = {
     "alone": ALONE,
+    "promises": PROMISES,
     "served": SERVED,
     "browser": BROWSER,
     "stores": STORES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from pagoda.codecs.calibrate import Observed, calibrate
@@ -22,6 +24,7 @@ def vectors(heads: int, size: int, seed: int, num_tokens: int = NUM_TOKENS) -> A
     return np.asarray(made, np.float32)
 
 
+@cache
 def observed(heads: int, size: int, seed: int) -> Observed:
     """Such vectors, and queries of the same kind to read them."""
     keys, queries = vectors(heads, size, seed), vectors(heads, size, seed + 1000)
@@ -31,6 +34,7 @@ def observed(heads: int, size: int, seed: int) -> Observed:
     return Observed(metric, moments, keys)
 
 
+@cache
 def side(name: str, which: str, heads: int, size: int, seed: int = 0) -> CalibratedCodec:
     """The calibrated codec of a format's keys, or values."""
     return calibrate(getattr(CALIBRATED[name], which), observed(heads, size, seed))

@@ -28,8 +28,8 @@ __all__ = ["MAX_MODEL_LEN", "triton_device"]
 
 MAX_MODEL_LEN = 1024
 """The longest sequence of the default model, where tests share it."""
-CALIBRATION_CHARACTERS = 1500
-"""Of the text that formats are calibrated by in tests, which is forty times as long."""
+CALIBRATION_CHARACTERS = 500
+"""Of the text that formats are calibrated by in tests, which is a hundred times as long."""
 MUCH_BYTES = 2**26
 """Garbage is looked for, in a quarter second, where a process has grown by so much with a file."""
 PROCESS = psutil.Process()

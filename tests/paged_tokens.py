@@ -19,6 +19,8 @@ class PagedTokens:
         self.slots: list[tuple[str | int, ...] | None] = [None] * (num_blocks * block_size)
         self._keys: dict[tuple[str | int, ...], BlockKey] = {}
         """What each context is to be found by, once it was asked: hashing takes most of a check."""
+        self._found_right: dict[int, tuple[object, ...]] = {}
+        """Of blocks that were checked: what they held, and what they were found by."""
 
     def copy(self, copies: Iterable[BlockCopy]) -> None:
         """Every source is read before any target is written."""
@@ -70,17 +72,22 @@ class PagedTokens:
 
     def check_published(self, cache: CacheManager) -> None:
         """Every block that `cache` can find holds what it is found by."""
-        size = self.block_size
-        for block_id, key in cache._blocks.index.items().items():
-            context = self.slots[(block_id + 1) * size - 1]
+        size, index = self.block_size, cache._blocks.index
+        for block_id, key in index.items().items():
+            own = self.slots[block_id * size : (block_id + 1) * size]
+            told = (own, key, index.group_of(block_id))
+            if self._found_right.get(block_id) == told:
+                continue
+            context = own[-1]
             assert context is not None, f"block {block_id} is published and was never written"
             salt, group, *tokens = context
-            assert group == cache._blocks.index.group_of(block_id)
+            assert group == index.group_of(block_id)
             assert self.holds_at(block_id, tokens, salt, group), "a published block is not whole"
             if context not in self._keys:
                 self._keys[context] = self._key(cache, salt, tokens)
             found = self._keys[context]
             assert found == key, f"block {block_id} is published as what it does not hold"
+            self._found_right[block_id] = told
 
     def _key(self, cache: CacheManager, salt: str, tokens: Sequence[int]) -> BlockKey:
         """Of the last block of `tokens`, written for `salt`."""

@@ -125,10 +125,10 @@ def test_followed_whole_it_is_what_full_replays_find(policy: str) -> None:
 @pytest.mark.parametrize(
     "trace",
     [
-        "synthetic:chat?requests=400&seed=1",
-        "synthetic:rag?requests=200&seed=1&documents=100&document=320",
-        "synthetic:agents?requests=150&seed=1&system=800&message=300",
-        "synthetic:system?requests=200&seed=1&system=500",
+        "synthetic:chat?requests=250&seed=1",
+        "synthetic:rag?requests=120&seed=1&documents=100&document=320",
+        "synthetic:agents?requests=100&seed=1&system=800&message=300",
+        "synthetic:system?requests=120&seed=1&system=500",
     ],
 )
 def test_a_sample_is_within_two_points_of_full_replays(trace: str) -> None:

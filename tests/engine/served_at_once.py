@@ -29,7 +29,7 @@ def most_running(
             if sequence is not None and ending is not None:
                 scheduler.finish(sequence, ending)
         most = max(most, scheduler.stats().num_running)
-        if step % 16 == 0:
+        if step % 64 == 0:
             cache.check_integrity()
     cache.check_integrity()
     return most

@@ -22,8 +22,8 @@ from pagoda.engine.options import EngineOptions
 from pagoda.request import SamplingParams
 
 BLOCK_SIZE = 16
-NUM_TOKENS = 17
-"""A block and a bit: every answer completes a block."""
+NUM_TOKENS = 9
+"""Every other answer completes a block."""
 SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1024}
 """TurboQuant leaves two layers at each end as they are."""
 MIXES = [

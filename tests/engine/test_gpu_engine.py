@@ -35,7 +35,7 @@ from pagoda.sizing.step_limits import StepLimits
 from triton_device import DEVICE
 
 MAX_MODEL_LEN = 48
-GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
 PROMPTS = ["the first of three", "the first of them all", "another"]
 
 
@@ -125,7 +125,7 @@ def test_layers_let_go_as_on_a_cpu(
 ) -> None:
     """In few blocks, which others soon have: steps that run ahead read none that was let go."""
     few = {"num_gpu_blocks_override": 36, "max_num_batched_tokens": 16, **more}
-    greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    greedy = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
     expected = tokens_of(on_cpu(directory, windows, **few), greedy)
     options = options_for(directory, **few)
     llm = LLM.from_engine(connect(with_windows(load_model(options), windows), options))
@@ -221,7 +221,7 @@ def test_choices_fork_by_copying_blocks(directory: str, card: Card) -> None:
 
 def test_memory_for_the_cache_is_what_the_largest_step_leaves(directory: str, card: Card) -> None:
     options = options_for(
-        directory, num_gpu_blocks_override=None, max_num_batched_tokens=32, block_size=16
+        directory, num_gpu_blocks_override=None, max_num_batched_tokens=16, block_size=16
     )
     loaded = load_model(options).loaded
     available = loaded.size(options, MAX_MODEL_LEN).capacity.available_bytes

@@ -1,25 +1,26 @@
 """The promises on the real model: right by transformers, and whatever the cache does, the same.
 
-By transformers in float32, where another order of summing changes no choice of a token. Hit, miss,
-chunks, preemption and crowds in float32 and, by every third layer, in bfloat16: every token and how
-likely it was must agree.
+By transformers in float32, where another order of summing changes no choice of a token, and by the
+whole model. Hit, miss, chunks, preemption and crowds by the whole model in one life, and one by one
+by every sixth layer, in float32 and in bfloat16: every token and how likely it was must agree.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gguf
 import pytest
 import torch
 import transformers
 from few_layers import with_layers
+from preempting import preempt_every_fourth
 
 from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.llm import LLM
@@ -29,40 +30,52 @@ from prompts import PROMPTS
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
-NUM_TOKENS = {"float32": 64, "bfloat16": 16}
+DTYPES = ("float32", "bfloat16")
+MAX_MODEL_LEN = 1088
+WHOLE_TOKENS, NUM_TOKENS = 32, 16
+"""Of each answer of the whole model, and of some of its layers."""
 BLOCK_SIZE = 16
 FEW_TOKENS, SMALL_BLOCK = 9, 8
 """Where an answer is one of many that have to agree: a block and a bit, behind any prompt."""
-LARGE_CHUNK = {"float32": 128, "bfloat16": 384}
-"""Less than a dtype's share of the prompts."""
+LARGE_CHUNK = 128
+"""Less than a share of the prompts."""
 Tokens = list[list[int]]
 Told = list[list[tuple[int, float]]]
 """Of each answer: its tokens, and how likely each was."""
 
 
-@pytest.fixture(scope="module", params=NUM_TOKENS)
-def model(request: pytest.FixtureRequest) -> Model:
-    model = load_model(EngineOptions(dtype=request.param, max_model_len=1088))
-    is_whole = model.dtype == "float32"
-    return model if is_whole else with_layers(model, range(0, len(model.spec.layers), 3))
+class Subject:
+    """A model whose engines have one thread, and what it answers."""
+
+    def __init__(self, model: Model, num_tokens: int) -> None:
+        assert len(PROMPTS) == 24
+        self.model, self._num_tokens = model, num_tokens
+        self.prompts = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
+        first = DTYPES.index(model.dtype)
+        self.shared = range(first, len(PROMPTS), 3)
+        """Prompts that are asked again and again: others in each dtype."""
+        self.share = [self.prompts[number] for number in self.shared]
+
+    def make(self, max_model_len: int = MAX_MODEL_LEN, **options: object) -> LLM:
+        """A new engine; keyword arguments are its options."""
+        defaults: dict[str, object] = {
+            "num_gpu_blocks_override": 384, "block_size": SMALL_BLOCK, "threads": 1,
+        }  # fmt: skip
+        model = replace(self.model, max_model_len=max_model_len)
+        return LLM.from_engine(connect(model, EngineOptions(**(defaults | options))))  # type: ignore[arg-type]
+
+    @cached_property
+    def baseline(self) -> Told:
+        """All prompts at once, in larger blocks, and nothing cached: the miss."""
+        llm = self.make(enable_prefix_caching=False, block_size=BLOCK_SIZE)
+        return told(llm, self.prompts, self._num_tokens)
+
+    def answers(self, num_tokens: int) -> Told:
+        """To the share of the prompts: the beginning of each."""
+        return [self.baseline[number][:num_tokens] for number in self.shared]
 
 
-@pytest.fixture(scope="module")
-def num_tokens(model: Model) -> int:
-    return NUM_TOKENS[model.dtype]
-
-
-@pytest.fixture(scope="module")
-def make(model: Model) -> Callable[..., LLM]:
-    def make(max_model_len: int = 1088, **options: object) -> LLM:
-        defaults: dict[str, object] = {"num_gpu_blocks_override": 384, "block_size": SMALL_BLOCK}
-        engine_options = EngineOptions(**(defaults | options))  # type: ignore[arg-type]
-        return LLM.from_engine(connect(replace(model, max_model_len=max_model_len), engine_options))
-
-    return make
-
-
-def told(llm: LLM, prompts: Tokens, num_tokens: int) -> Told:
+def told(llm: LLM, prompts: Sequence[list[int]], num_tokens: int) -> Told:
     greedy = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, logprobs=0)
     outputs = llm.generate(prompts, greedy, use_tqdm=False)
     llm.engine.scheduler.cache.check_integrity()
@@ -76,37 +89,24 @@ def _told(choice: Any) -> list[tuple[int, float]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def prompts(model: Model) -> Tokens:
-    assert len(PROMPTS) == 24
-    return [model.tokenizer.encode(prompt) for prompt in PROMPTS]
+@pytest.fixture(scope="module", params=DTYPES)
+def model(request: pytest.FixtureRequest) -> Model:
+    if request.param == "bfloat16":  # as others use it
+        model: Model = request.getfixturevalue("default_model")
+        assert model.dtype == "bfloat16"
+        return model
+    return load_model(EngineOptions(dtype=request.param, max_model_len=MAX_MODEL_LEN))
 
 
 @pytest.fixture(scope="module")
-def baseline(make: Callable[..., LLM], prompts: Tokens, num_tokens: int) -> Told:
-    """All prompts at once, in larger blocks, and nothing cached: the miss."""
-    llm = make(enable_prefix_caching=False, block_size=BLOCK_SIZE)
-    return told(llm, prompts, num_tokens)
-
-
-class Share(NamedTuple):
-    """Of the prompts, with their answers."""
-
-    prompts: Tokens
-    answers: Told
-
-    def beginning(self, num_tokens: int) -> Told:
-        """Of each answer."""
-        return [answer[:num_tokens] for answer in self.answers]
+def whole(model: Model) -> Subject:
+    return Subject(model, WHOLE_TOKENS)
 
 
 @pytest.fixture(scope="module")
-def share(model: Model, prompts: Tokens, baseline: Told) -> Share:
-    """Every fourth prompt in float32, which takes longer for a token, and the others in
-    bfloat16."""
-    is_exact = model.dtype == "float32"
-    indices = [index for index in range(len(PROMPTS)) if (index % 4 == 0) == is_exact]
-    return Share([prompts[index] for index in indices], [baseline[index] for index in indices])
+def some(model: Model) -> Subject:
+    """Every sixth layer."""
+    return Subject(with_layers(model, range(0, len(model.spec.layers), 6)), NUM_TOKENS)
 
 
 class Oracle:
@@ -167,82 +167,102 @@ def oracle(pytestconfig: pytest.Config) -> Oracle:
     return Oracle(kept)
 
 
-@pytest.mark.parametrize("model", ["float32"], indirect=True)
-def test_greedy_output_is_that_of_transformers(
-    prompts: Tokens, baseline: Told, oracle: Oracle
-) -> None:
+in_float32 = pytest.mark.parametrize("model", ["float32"], indirect=True)
+
+
+@pytest.mark.threads
+@in_float32
+def test_all_cores_answer_like_one(some: Subject) -> None:
+    """First of all tests: what has all cores waits for other processes."""
+    llm = some.make(threads=None)
+    assert told(llm, some.share, FEW_TOKENS) == some.answers(FEW_TOKENS)
+
+
+@in_float32
+def test_greedy_output_is_that_of_transformers(whole: Subject, oracle: Oracle) -> None:
     """Given the same tokens so far, transformers' best next one is ours, at every position."""
-    answers = [[token_id for token_id, _ in answer] for answer in baseline]
-    assert oracle.best_next(prompts, answers) == answers
+    answers = [[token_id for token_id, _ in answer] for answer in whole.baseline]
+    assert oracle.best_next(whole.prompts, answers) == answers
 
 
-def test_each_alone_answers_like_all_at_once(make: Callable[..., LLM], share: Share) -> None:
-    llm = make(enable_prefix_caching=False)
-    for prompt, answer in zip(share.prompts, share.beginning(FEW_TOKENS), strict=True):
-        assert told(llm, [prompt], FEW_TOKENS) == [answer]
-
-
-def test_two_that_go_on_for_long_answer_alike_whatever_the_cache_does(
-    make: Callable[..., LLM], prompts: Tokens, baseline: Told, num_tokens: int
-) -> None:
-    """Alone, in chunks and from the cache: many blocks of an answer, not its first alone."""
-    two = [prompts[1], prompts[11]]
-    alone = make(enable_prefix_caching=False, block_size=BLOCK_SIZE)
-    expected = [told(alone, [prompt], 4 * SMALL_BLOCK)[0] for prompt in two]
-    num_tokens = min(num_tokens, 4 * SMALL_BLOCK)
-    at_once = [baseline[1][:num_tokens], baseline[11][:num_tokens]]
-    assert [answer[:num_tokens] for answer in expected] == at_once
-    chunked = make(max_num_batched_tokens=7)
-    assert told(chunked, two, 4 * SMALL_BLOCK) == expected
-    assert told(chunked, two, 4 * SMALL_BLOCK) == expected
-
-
-def test_hits_answer_like_misses(model: Model, make: Callable[..., LLM], share: Share) -> None:
-    """And like large chunks, which the misses are computed in."""
-    chunk = LARGE_CHUNK[model.dtype]
-    llm = make(max_num_batched_tokens=chunk)
-    assert sum(map(len, share.prompts)) > chunk
-    assert told(llm, share.prompts, FEW_TOKENS) == share.beginning(FEW_TOKENS)
+@in_float32
+def test_the_whole_model_answers_alike_whatever_the_cache_does(whole: Subject) -> None:
+    """Some alone; then chunks and preemption, and the same from the cache."""
+    answers = whole.answers(FEW_TOKENS)
+    alone = whole.make(enable_prefix_caching=False)
+    for prompt, answer in list(zip(whole.share, answers, strict=True))[::3]:
+        assert told(alone, [prompt], FEW_TOKENS) == [answer]
+    llm = whole.make(max_num_batched_tokens=48)
+    preempt_every_fourth(llm)
+    assert told(llm, whole.share, FEW_TOKENS) == answers
     cold = llm.stats().prefix_cache_hits
-    assert told(llm, share.prompts, FEW_TOKENS) == share.beginning(FEW_TOKENS)
-    found = llm.stats().prefix_cache_hits - cold
-    assert found >= sum(len(each) // SMALL_BLOCK * SMALL_BLOCK - 1 for each in share.prompts)
-
-
-@pytest.mark.parametrize("chunk", [64, 7])
-def test_chunks_answer_like_the_whole(make: Callable[..., LLM], share: Share, chunk: int) -> None:
-    llm = make(max_num_batched_tokens=chunk)
-    assert told(llm, share.prompts, FEW_TOKENS) == share.beginning(FEW_TOKENS)
-
-
-def test_preempted_sequences_answer_like_undisturbed_ones(
-    make: Callable[..., LLM], share: Share
-) -> None:
-    longest, num_tokens = 128, 2 * SMALL_BLOCK
-    demand = sum(-(-(len(prompt) + num_tokens) // SMALL_BLOCK) for prompt in share.prompts)
-    num_blocks = max(demand // 5, longest // SMALL_BLOCK)
-    llm = make(max_model_len=longest, num_gpu_blocks_override=num_blocks)
-    assert told(llm, share.prompts, num_tokens) == share.beginning(num_tokens)
+    assert told(llm, whole.share, FEW_TOKENS) == answers
+    assert llm.stats().prefix_cache_hits > cold + LARGE_CHUNK
     assert llm.stats().num_preemptions > 0
 
 
-def test_a_crowd_answers_like_each_alone(
-    make: Callable[..., LLM], prompts: Tokens, share: Share
-) -> None:
-    company = [prompt[::-1][:length] for length in (8, 9) for prompt in prompts]
-    crowd = [*share.prompts, *company][:32]
-    answers = told(make(max_num_seqs=32), crowd, FEW_TOKENS)
-    assert answers[: len(share.prompts)] == share.beginning(FEW_TOKENS)
+def test_each_alone_answers_like_all_at_once(some: Subject) -> None:
+    llm = some.make(enable_prefix_caching=False)
+    for prompt, answer in zip(some.share, some.answers(FEW_TOKENS), strict=True):
+        assert told(llm, [prompt], FEW_TOKENS) == [answer]
 
 
-@pytest.mark.parametrize("model", ["bfloat16"], indirect=True)
+def test_two_that_go_on_for_long_answer_alike_whatever_the_cache_does(some: Subject) -> None:
+    """Alone, in chunks and from the cache: many blocks of an answer, not its first alone."""
+    two = [some.prompts[1], some.prompts[11]]
+    alone = some.make(enable_prefix_caching=False, block_size=BLOCK_SIZE)
+    expected = [told(alone, [prompt], 4 * SMALL_BLOCK)[0] for prompt in two]
+    at_once = [some.baseline[1], some.baseline[11]]
+    assert [answer[: len(at_once[0])] for answer in expected] == at_once
+    chunked = some.make(max_num_batched_tokens=7)
+    assert told(chunked, two, 4 * SMALL_BLOCK) == expected
+    assert told(chunked, two, 4 * SMALL_BLOCK) == expected
+
+
+def test_hits_answer_like_misses(some: Subject) -> None:
+    """And like large chunks, which the misses are computed in."""
+    llm = some.make(max_num_batched_tokens=LARGE_CHUNK)
+    assert sum(map(len, some.share)) > LARGE_CHUNK
+    assert told(llm, some.share, FEW_TOKENS) == some.answers(FEW_TOKENS)
+    cold = llm.stats().prefix_cache_hits
+    assert told(llm, some.share, FEW_TOKENS) == some.answers(FEW_TOKENS)
+    found = llm.stats().prefix_cache_hits - cold
+    assert found >= sum(len(each) // SMALL_BLOCK * SMALL_BLOCK - 1 for each in some.share)
+
+
+@pytest.mark.parametrize("chunk", [64, 7])
+def test_chunks_answer_like_the_whole(some: Subject, chunk: int) -> None:
+    llm = some.make(max_num_batched_tokens=chunk)
+    assert told(llm, some.share, FEW_TOKENS) == some.answers(FEW_TOKENS)
+
+
+def test_preempted_sequences_answer_like_undisturbed_ones(some: Subject) -> None:
+    longest, num_tokens = 128, 2 * SMALL_BLOCK
+    demand = sum(-(-(len(prompt) + num_tokens) // SMALL_BLOCK) for prompt in some.share)
+    num_blocks = max(demand // 3, longest // SMALL_BLOCK)
+    llm = some.make(max_model_len=longest, num_gpu_blocks_override=num_blocks)
+    assert told(llm, some.share, num_tokens) == some.answers(num_tokens)
+    assert llm.stats().num_preemptions > 0
+
+
+def test_a_crowd_answers_like_each_alone(some: Subject) -> None:
+    company = [prompt[::-1][:length] for length in (8, 9) for prompt in some.prompts]
+    crowd = [*some.share, *company][:32]
+    answers = told(some.make(max_num_seqs=32), crowd, FEW_TOKENS)
+    assert answers[: len(some.share)] == some.answers(FEW_TOKENS)
+
+
+@in_float32
 def test_a_shared_prefix_is_computed_once(model: Model) -> None:
     """32 requests behind one prompt of 1,024 tokens, submitted at once; by a single layer, which
     tells how many are computed as well as all."""
     prefix = [(i * 7919) % 40_000 + 100 for i in range(1024)]
     prompts = [[*prefix, *range(1000 + i, 1008 + i)] for i in range(32)]
     options = EngineOptions(
-        num_gpu_blocks_override=512, block_size=BLOCK_SIZE, max_num_batched_tokens=2048
+        num_gpu_blocks_override=512,
+        block_size=BLOCK_SIZE,
+        max_num_batched_tokens=2048,
+        threads=1,
     )
     llm = LLM.from_engine(connect(with_layers(model, [0]), options))
     params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)

@@ -57,7 +57,7 @@ SPOKEN = [
     ("two kinds", {"kv_cache_dtype": "turboquant_4bit_nc"}),
     ("half", {"kv_retention": "streaming:sinks=4,window=40"}),
 ]
-"""For ten layers of the default model as well; all others for a small one, which rests on all that
+"""For six layers of the default model as well; all others for a small one, which rests on all that
 it has read."""
 SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1280}
 """TurboQuant leaves two layers at each end as they are."""
@@ -71,14 +71,9 @@ def named(mix: tuple[str, dict[str, object]]) -> str:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
-    return load_model(EngineOptions(max_model_len=1088))
-
-
-@pytest.fixture(scope="module")
-def spoken(model: Model) -> Model:
-    """Every third layer of it."""
-    return with_layers(model, range(0, len(model.spec.layers), 3))
+def spoken(default_model: Model) -> Model:
+    """Every fifth layer of the default model."""
+    return with_layers(default_model, range(0, len(default_model.spec.layers), 5))
 
 
 @pytest.fixture(scope="module")
@@ -158,37 +153,40 @@ def prompts_of(model: Model) -> Tokens:
     return [model.tokenizer.encode(text)[:60] for text in texts]
 
 
-def test_a_next_turn_begins_where_the_last_ended(spoken: Model) -> None:
+def test_a_next_turn_begins_where_the_last_ended(small: Model) -> None:
     """Blocks of a window go while a turn is computed, but not those that the next one needs."""
-    own = with_windows(spoken, "half")
+    own = with_windows(small, "half")
     llm = engine_of(own, 512, num_gpu_blocks_override=100)
-    turns = spoken.tokenizer.encode(" ".join(PROMPTS[:12]))[:150]
+    turns = small.tokenizer.encode(" ".join(PROMPTS[:12]))[:150]
     [answer] = tokens_of(llm, [turns])
-    follow_up = [*turns, *answer, *spoken.tokenizer.encode(" And then?")]
+    follow_up = [*turns, *answer, *small.tokenizer.encode(" And then?")]
     before = llm.stats().prefix_cache_hits
     tokens_of(llm, [follow_up])
     assert llm.stats().prefix_cache_hits - before == (len(turns) + NUM_TOKENS - 1) // 16 * 16
 
 
-def test_requests_of_different_retentions_share_nothing(spoken: Model) -> None:
-    llm = engine_of(spoken, request_kv_retention=True)
-    prompt = spoken.tokenizer.encode(" ".join(PROMPTS[:8]))[:120]
+def test_requests_of_different_retentions_share_nothing(small: Model) -> None:
+    llm = engine_of(small, request_kv_retention=True)
+    prompt = small.tokenizer.encode(" ".join(PROMPTS[:8]))[:120]
     narrow = "streaming:sinks=4,window=32"
     whole, kept = told(llm, [prompt]), told(llm, [prompt], kv_retention=narrow)
     assert llm.stats().prefix_cache_hits == 0
     assert told(llm, [prompt], kv_retention=narrow) == kept
     assert llm.stats().prefix_cache_hits > 0
     assert told(llm, [prompt]) == whole
-    of_all = engine_of(spoken, kv_retention=narrow)
+    of_all = engine_of(small, kv_retention=narrow)
     assert told(of_all, [prompt]) == kept
 
 
-def test_16_sequences_of_4096_tokens_in_about_half_the_pool(model: Model) -> None:
+def test_16_sequences_of_4096_tokens_in_about_half_the_pool(
+    default_model: Model,
+) -> None:
     layers = tuple(
         replace(layer, attention=replace(layer.attention, sliding_window=256 if n % 2 else None))
-        for n, layer in enumerate(model.spec.layers)
+        for n, layer in enumerate(default_model.spec.layers)
     )
-    loaded: Any = replace(model.loaded, spec=replace(model.spec, layers=layers))  # type: ignore[type-var]
+    spec: Any = replace(default_model.spec, layers=layers)
+    loaded: Any = replace(default_model.loaded, spec=spec)  # type: ignore[type-var]
     options = EngineOptions(max_num_batched_tokens=256, num_gpu_blocks_override=600)
     spec = loaded.size(options, 4096).capacity.spec
     needed = 16 * spec.num_blocks(4096)
@@ -214,20 +212,20 @@ def test_16_sequences_of_4096_tokens_in_about_half_the_pool(model: Model) -> Non
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(
-    model: Model, options: dict[str, object], told: str
+    default_model: Model, options: dict[str, object], told: str
 ) -> None:
     with pytest.raises(InvalidOptionError, match=told) as refusal:
-        engine_of(model, **options)
+        engine_of(default_model, **options)
     assert refusal.value.field == "kv_retention"
 
 
-def test_a_request_asks_in_vain_where_the_engine_does_not_let_it(model: Model) -> None:
-    llm = engine_of(model)
+def test_a_request_asks_in_vain_where_the_engine_does_not_let_it(small: Model) -> None:
+    llm = engine_of(small)
     with pytest.raises(InvalidRequestError, match="--request-kv-retention lets") as refusal:
         tokens_of(llm, [[1, 2, 3]], kv_retention="streaming")
     assert refusal.value.field == "kv_retention"
     assert tokens_of(llm, [[1, 2, 3]], kv_retention="full") == tokens_of(llm, [[1, 2, 3]])
-    narrow = engine_of(model, kv_retention="streaming:sinks=4,window=60", request_kv_retention=True)
+    narrow = engine_of(small, kv_retention="streaming:sinks=4,window=60", request_kv_retention=True)
     with pytest.raises(InvalidRequestError, match="at most what this engine keeps"):
         tokens_of(narrow, [[1, 2, 3]], kv_retention="streaming:sinks=4,window=100")
     with pytest.raises(InvalidRequestError, match="full, window:1024"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from lab_subjects import tiny_subject, tiny_text
 
-from pagoda.engine.build import load_model
+from pagoda.engine.build import Model
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import EngineError, InvalidOptionError
 from pagoda.lab import lab as lab_module
@@ -183,10 +183,10 @@ def test_both_speeds_are_told() -> None:
 
 
 @pytest.mark.model
-def test_the_default_model_finds_its_passkey_and_prefers_more_bits() -> None:
+def test_the_default_model_finds_its_passkey_and_prefers_more_bits(default_model: Model) -> None:
     options = EngineOptions(device="cpu", max_model_len=300)
-    subject = Subject(load_model(options), options)
-    sizes = Sizes(windows=2, window=64, chunk=63, passkey_depths=1, passkey_trials=1)
+    subject = Subject(dataclasses.replace(default_model, max_model_len=300), options)
+    sizes = Sizes(windows=2, window=32, chunk=31, passkey_depths=1, passkey_trials=1)
     text = TokenText.of(default_text(), subject.model.tokenizer)
     comparison = Comparison(subject, [FULL, INT8, INT4], sizes)
     for window in text.windows(sizes.windows, sizes.window):

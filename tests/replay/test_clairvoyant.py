@@ -74,7 +74,7 @@ def test_no_way_to_keep_blocks_finds_more(walks: list[list[int]], num_blocks: in
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("block_size", [2, UNIT, 2 * UNIT])
 def test_it_bounds_every_policy(policy: str, block_size: int) -> None:
-    requests = [asked(walk, rest=rest % 3) for rest, walk in enumerate(prefixes(7, 300))]
+    requests = [asked(walk, rest=rest % 3) for rest, walk in enumerate(prefixes(7, 150))]
     future = future_of(requests, block_size)
     rates = []
     for num_blocks in (12, 20, 40, 10_000):

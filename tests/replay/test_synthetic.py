@@ -32,7 +32,7 @@ def test_a_family_is_the_same_for_the_same_seed(family: str) -> None:
     [("chat", 0.6, 0.95), ("agents", 0.8, 0.99), ("rag", 0.05, 0.6), ("system", 0.85, 0.95)],
 )
 def test_what_a_family_shares(family: str, low: float, high: float) -> None:
-    trace = find_trace(f"synthetic:{family}?requests=300&seed=1")
+    trace = find_trace(f"synthetic:{family}?requests=150&seed=1")
     assert low < replay_cache(trace, CacheManager(10**6, 16)).hit_rate < high
 
 

@@ -141,10 +141,10 @@ class FakeModel:
 
     def step(self) -> StepPlan:
         """One whole step: another one is launched, and one is concluded."""
-        cache, stats = self.scheduler.cache, self.scheduler.stats()
+        cache, num_preemptions = self.scheduler.cache, self.scheduler._num_preemptions
         num_free, num_gave_way = cache.num_free_blocks, self.num_gave_way()
         plan = self.scheduler.schedule(self.ahead.held_back)
-        has_preempted = self.scheduler.stats().num_preemptions > stats.num_preemptions
+        has_preempted = self.scheduler._num_preemptions > num_preemptions
         # Where blocks are short, those go first that a window has passed.
         lets_go = any(not window.is_full for one in plan.sequences for window in one.windows)
         frees = cache.num_free_blocks > num_free

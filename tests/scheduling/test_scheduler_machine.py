@@ -192,7 +192,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             and not self.is_held(sequence)
         }
         is_idle = self.has_nothing_to_compute()
-        num_preemptions = self.scheduler.stats().num_preemptions
+        num_preemptions = self.scheduler._num_preemptions
         num_prompt_tokens = {
             sequence.sequence_id: sequence.num_prompt_tokens
             for sequences in self.alive.values()
@@ -202,7 +202,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         plan = self.model.step()
         assert plan.num_scheduled_tokens <= self.budget
         if not plan.sequences and not is_idle and not self.has_nothing_to_compute():
-            assert self.scheduler.stats().num_preemptions > num_preemptions, "a step in vain"
+            assert self.scheduler._num_preemptions > num_preemptions, "a step in vain"
         assert len(plan.sequences) <= self.seats
         prompt_rows = [
             one.num_logit_rows
@@ -210,7 +210,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if one.start < num_prompt_tokens.get(one.sequence_id, 0)
         ]
         assert sum(prompt_rows) <= self.prompt_rows
-        if self.scheduler.stats().num_preemptions == 0:
+        if self.scheduler._num_preemptions == 0:
             scheduled = {one.sequence_id for one in plan.sequences}
             stalled = streams - scheduled
             if stalled:

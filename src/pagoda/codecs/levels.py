@@ -70,8 +70,12 @@ def gaussian_levels(bits: int) -> LevelTable:
     return level_table(np.rint(levels * unit), unit)
 
 
+@cache
 def lloyd_max(bits: int) -> Array:
-    """[2 ** bits] levels for numbers of mean 0 and variance 1, in turn with the bounds between."""
+    """[2 ** bits] levels for numbers of mean 0 and variance 1, in turn with the bounds between.
+
+    They are not to be written to: the next who asks gets the same.
+    """
     normal = NormalDist()
     count = 2**bits
     levels = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
@@ -83,7 +87,9 @@ def lloyd_max(bits: int) -> Array:
         if np.abs(moved - levels).max() < 1e-9:
             break
         levels = moved
-    return (levels - levels[::-1]) / 2
+    found = (levels - levels[::-1]) / 2
+    found.setflags(write=False)
+    return found
 
 
 def level_table(levels: Array, unit: float = 1.0) -> LevelTable:

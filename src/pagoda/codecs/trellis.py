@@ -23,6 +23,8 @@ from pagoda.kernels.vector_code import CHUNK, MEMORY, SUBSET_STEPS
 SUBSETS = len(SUBSET_STEPS)
 _STATES = 4
 """The last two steps of a path: the last one in the lower bit."""
+_AT_ONCE = 1024
+"""Chunks whose paths are looked for together: what is known of them stays in a core's cache."""
 
 
 def nearest_path(values: Array, weights: Array, levels: Array) -> Array:
@@ -32,11 +34,21 @@ def nearest_path(values: Array, weights: Array, levels: Array) -> Array:
     values: [..., 16] float32. weights: likewise, or what is broadcast to it. levels: ascending.
     """
     flat = values.reshape(-1, CHUNK)
-    places, costs = _of_subsets(flat, levels)
-    costs *= np.broadcast_to(weights, values.shape).reshape(-1, CHUNK)
-    path, rows = _cheapest(costs), np.arange(len(flat))[:, None]
-    found = places[_subsets(path), rows, np.arange(CHUNK)]
-    return (found << 1 | path).astype(np.uint8).reshape(values.shape)
+    counts = np.broadcast_to(weights, values.shape).reshape(-1, CHUNK)
+    codes = np.empty(flat.shape, np.uint8)
+    for first in range(0, len(flat), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        codes[part] = _codes(flat[part].T, counts[part].T, levels).T
+    return codes.reshape(values.shape)
+
+
+def _codes(values: Array, weights: Array, levels: Array) -> Array:
+    """Those of `nearest_path`; values, weights and codes: [16, chunks]."""
+    places, costs = _of_subsets(np.ascontiguousarray(values), levels)
+    costs *= weights[:, None]
+    path = _cheapest(costs)
+    number, chunk = np.ogrid[: path.shape[0], : path.shape[1]]
+    return places[number, _subsets(path.T).T, chunk] << 1 | path
 
 
 def level_places(codes: Array) -> Array:
@@ -59,37 +71,36 @@ def _subsets(path: Array) -> Array:
 
 
 def _of_subsets(values: Array, levels: Array) -> tuple[Array, Array]:
-    """[4, chunks, 16]: the nearest level's place in each subset, and the squared error."""
+    """[16, 4, chunks]: the nearest level's place in each subset, and the squared error."""
     places, costs = [], []
     for subset in range(SUBSETS):
         own = levels[subset::SUBSETS].astype(np.float32)
         place = np.searchsorted((own[1:] + own[:-1]) / 2, values)
         places.append(place)
         costs.append(np.square(values - own[place]))
-    return np.stack(places), np.stack(costs)
+    return np.stack(places, 1), np.stack(costs, 1)
 
 
 def _cheapest(costs: Array) -> Array:
-    """[chunks, 16] int64: the path of least cost that ends where it began (Viterbi, 1967), of all
-    states to begin in; costs: [4, chunks, 16] float32."""
-    count = costs.shape[1]
-    so_far = np.full((count, _STATES, _STATES), np.inf, np.float32)  # by first and last state
-    so_far[:, range(_STATES), range(_STATES)] = 0
-    came = np.zeros((CHUNK, count, _STATES, _STATES), np.int64)
-    for number in range(CHUNK):
+    """[16, chunks] int64: the path of least cost that ends where it began (Viterbi, 1967), of all
+    states to begin in; costs: [16, 4, chunks] float32."""
+    count, own = costs.shape[-1], range(_STATES)
+    so_far = np.full((_STATES, _STATES, count), np.inf, np.float32)  # by first and last state
+    so_far[own, own] = 0
+    came = np.empty((CHUNK, _STATES, _STATES, count), np.bool_)
+    for number, cost in enumerate(costs):
         step = np.empty_like(so_far)
         for state in range(_STATES):
-            own, last = state & 1, state >> 1
-            ways = [
-                so_far[:, :, last + 2 * before] + costs[last + 2 * (own ^ before), :, number, None]
-                for before in (0, 1)
-            ]
-            came[number, :, :, state] = ways[1] < ways[0]
-            step[:, :, state] = np.where(ways[1] < ways[0], ways[1], ways[0])
+            bit, last = state & 1, state >> 1
+            by_0, by_1 = (
+                so_far[:, last + 2 * before] + cost[last + 2 * (bit ^ before)] for before in (0, 1)
+            )
+            np.less(by_1, by_0, out=came[number, :, state])
+            np.minimum(by_0, by_1, out=step[:, state])
         so_far = step
-    first = np.diagonal(so_far, axis1=1, axis2=2).argmin(1)
-    path, state, rows = np.zeros((count, CHUNK), np.int64), first.copy(), np.arange(count)
+    first = so_far[own, own].argmin(0)
+    path, state, chunks = np.empty((CHUNK, count), np.int64), first, np.arange(count)
     for number in reversed(range(CHUNK)):
-        path[:, number] = state & 1
-        state = (state >> 1) + 2 * came[number, rows, first, state]
+        path[number] = state & 1
+        state = (state >> 1) + 2 * came[number, first, state, chunks]
     return path
