@@ -245,4 +245,4 @@ class CodedMachine(RuleBasedStateMachine):
 
 TestCodedMachine = CodedMachine.TestCase
 if settings.default.max_examples < 100:  # half a second each: the quick profile has fewer
-    TestCodedMachine.settings = settings(max_examples=18)
+    TestCodedMachine.settings = settings(max_examples=12)
