@@ -13,7 +13,7 @@ _POLL_S = 0.01
 
 def becomes_stopped(process: psutil.Process) -> bool:
     """Within some seconds."""
-    return _becomes(lambda: process.status() == psutil.STATUS_STOPPED)
+    return happens(lambda: process.status() == psutil.STATUS_STOPPED)
 
 
 def ends(process: psutil.Process) -> bool:
@@ -25,11 +25,12 @@ def ends(process: psutil.Process) -> bool:
         except psutil.NoSuchProcess:
             return True
 
-    return _becomes(has_ended)
+    return happens(has_ended)
 
 
-def _becomes(happened: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + _PATIENCE_S
+def happens(happened: Callable[[], bool], timeout_s: float = _PATIENCE_S) -> bool:
+    """Whether it does within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
     while not happened():
         if time.monotonic() > deadline:
             return False

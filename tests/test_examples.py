@@ -1,7 +1,8 @@
 """The examples say what they claim to say."""
 
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,22 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run(name: str, *arguments: str) -> str:
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs an example, which prints what is returned, as a program of its own would run it.
+
+    In this process, which has loaded what it imports.
+    """
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [str(EXAMPLES / name), *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_the_cache_alone() -> None:
+def test_the_cache_alone(run: Callable[..., str]) -> None:
     out = run("cache_alone.py")
     assert "a token takes 23,040 bytes" in out
     assert "first: 0 of 84 tokens cached" in out
@@ -23,21 +34,23 @@ def test_the_cache_alone() -> None:
     assert "128 of 252 tokens came from the cache" in out
 
 
-def test_fragmentation() -> None:
+def test_fragmentation(run: Callable[..., str]) -> None:
     contiguous, paged = run("fragmentation.py").splitlines()
     assert contiguous.endswith("120 of  2048 reserved slots used,  94.1% wasted")
     assert "120 of   144 reserved slots used" in paged
 
 
 @pytest.mark.parametrize("block_size", [1, 8, 32, 100])
-def test_a_paged_sequence_wastes_less_than_a_block(block_size: int) -> None:
+def test_a_paged_sequence_wastes_less_than_a_block(
+    block_size: int, run: Callable[..., str]
+) -> None:
     out = run("fragmentation.py", "--block-size", str(block_size)).splitlines()[1]
     reserved = int(out.split(" of ")[1].split()[0])
     assert reserved - 120 <= 3 * (block_size - 1)
 
 
 @pytest.mark.model
-def test_a_codec_of_ones_own() -> None:
+def test_a_codec_of_ones_own(run: Callable[..., str]) -> None:
     _, plain, own = run("own_codec.py", "--tokens", "200").splitlines()
     name, size, perplexity, same = own.split()
     assert name == "levels5-float16-norm-hadamard/levels4-float16-offset"
@@ -49,6 +62,6 @@ def test_a_codec_of_ones_own() -> None:
 
 @pytest.mark.model
 @pytest.mark.threads
-def test_with_and_without_a_cache() -> None:
+def test_with_and_without_a_cache(run: Callable[..., str]) -> None:
     out = run("with_and_without_cache.py", "--prompt-tokens", "64", "--output-tokens", "6")
     assert "times faster" in out

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from engine.few_layers import with_layers
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import Model, connect
 from pagoda.engine.options import EngineOptions
@@ -53,17 +54,48 @@ async def client(app: FastAPI, engine: FakeEngine) -> AsyncIterator[httpx.AsyncC
         yield client
 
 
+FEW_LAYERS = 0, 29
+"""The first and the last: a step takes a quarter of the time, a prompt a tenth."""
+
+
+@pytest.fixture(scope="module")
+def shallow_model(default_model: Model) -> Model:
+    """The default model with two of its layers, for tests that ask how it answers and not what."""
+    return with_layers(default_model, FEW_LAYERS)
+
+
 @pytest.fixture(scope="module")
 def real_engine(default_model: Model) -> Iterator[AsyncEngine]:
     """The default model, running."""
-    engine = AsyncEngine(connect(default_model, EngineOptions(kv_cache_memory_bytes=2**27)))
+    yield from _running(default_model)
+
+
+@pytest.fixture(scope="module")
+def shallow_engine(shallow_model: Model) -> Iterator[AsyncEngine]:
+    """`shallow_model`, running."""
+    yield from _running(shallow_model)
+
+
+def _running(model: Model) -> Iterator[AsyncEngine]:
+    engine = AsyncEngine(connect(model, EngineOptions(kv_cache_memory_bytes=2**27)))
     engine.start()
     yield engine
     asyncio.run(engine.shutdown())
 
 
-@pytest.fixture
-async def server(real_engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
+@pytest.fixture(scope="module")
+async def server(
+    real_engine: AsyncEngine, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an application over the default model."""
     async with client_of(create_app(real_engine), timeout=120) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def shallow_server(
+    shallow_engine: AsyncEngine, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application over `shallow_model`."""
+    async with client_of(create_app(shallow_engine), timeout=120) as client:
         yield client

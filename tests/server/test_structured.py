@@ -220,7 +220,7 @@ async def test_a_constraint_that_breaks_late_is_its_requests_fault(
     assert stream.text.endswith("data: [DONE]\n\n")
 
 
-# ---- over the default model ------------------------------------------------------------------
+# ---- over layers of the default model ----------------------------------------------------------
 
 
 async def choices_of(server: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -242,38 +242,38 @@ def assert_city(choice: dict[str, Any]) -> None:
 
 
 @pytest.mark.model
-async def test_a_greedy_answer_follows_its_schema(server: httpx.AsyncClient) -> None:
-    [choice] = await choices_of(server, {**ASK, "temperature": 0, "response_format": SCHEMA})
+async def test_a_greedy_answer_follows_its_schema(shallow_server: httpx.AsyncClient) -> None:
+    [choice] = await choices_of(shallow_server, {**ASK, "temperature": 0, "response_format": SCHEMA})
     assert_city(choice)
 
 
 @pytest.mark.model
-async def test_hot_answers_follow_their_schema(server: httpx.AsyncClient) -> None:
+async def test_hot_answers_follow_their_schema(shallow_server: httpx.AsyncClient) -> None:
     bodies = [
         {**ASK, "temperature": 1.5, "seed": seed, "response_format": SCHEMA} for seed in range(8)
     ]
-    found = await asyncio.gather(*(choices_of(server, body) for body in bodies))
+    found = await asyncio.gather(*(choices_of(shallow_server, body) for body in bodies))
     for [choice] in found:
         assert_city(choice)
 
 
 @pytest.mark.model
 async def test_hot_answers_end_where_a_schema_leaves_objects_open(
-    server: httpx.AsyncClient,
+    shallow_server: httpx.AsyncClient,
 ) -> None:
     open_city = {name: value for name, value in CITY.items() if name != "additionalProperties"}
     shape = {"type": "json_schema", "json_schema": {"name": "city", "schema": open_city}}
     bodies = [
         {**ASK, "temperature": 2.0, "seed": seed, "response_format": shape} for seed in range(4)
     ]
-    for [choice] in await asyncio.gather(*(choices_of(server, body) for body in bodies)):
+    for [choice] in await asyncio.gather(*(choices_of(shallow_server, body) for body in bodies)):
         assert_city(choice)
 
 
 @pytest.mark.model
-async def test_every_choice_follows_the_schema(server: httpx.AsyncClient) -> None:
+async def test_every_choice_follows_the_schema(shallow_server: httpx.AsyncClient) -> None:
     body = {**ASK, "n": 3, "temperature": 1.5, "seed": 2, "response_format": SCHEMA}
-    choices = await choices_of(server, body)
+    choices = await choices_of(shallow_server, body)
     assert len({choice["message"]["content"] for choice in choices}) > 1
     for choice in choices:
         assert_city(choice)
@@ -282,35 +282,35 @@ async def test_every_choice_follows_the_schema(server: httpx.AsyncClient) -> Non
 @pytest.mark.model
 @pytest.mark.parametrize("temperature", [0, 1.5])
 async def test_any_object_choices_and_regexes_hold(
-    temperature: float, server: httpx.AsyncClient
+    temperature: float, shallow_server: httpx.AsyncClient
 ) -> None:
     body = {**ASK, "temperature": temperature, "seed": 4, "max_tokens": 40}
-    [chosen] = await choices_of(server, {**body, "guided_choice": ["rainy", "rain"]})
+    [chosen] = await choices_of(shallow_server, {**body, "guided_choice": ["rainy", "rain"]})
     assert chosen["message"]["content"] in ("rainy", "rain")
-    [written] = await choices_of(server, {**body, "guided_regex": "[0-9]{4}-[0-9]{2}"})
+    [written] = await choices_of(shallow_server, {**body, "guided_regex": "[0-9]{4}-[0-9]{2}"})
     assert re.fullmatch("[0-9]{4}-[0-9]{2}", written["message"]["content"])
     assert written["finish_reason"] == chosen["finish_reason"] == "stop"
-    [free] = await choices_of(server, {**body, "response_format": {"type": "json_object"}})
+    [free] = await choices_of(shallow_server, {**body, "response_format": {"type": "json_object"}})
     assert free["message"]["content"].startswith("{")
     if free["finish_reason"] == "stop":
         assert isinstance(json.loads(free["message"]["content"]), dict)
 
 
 @pytest.mark.model
-async def test_streaming_equals_whole(server: httpx.AsyncClient) -> None:
+async def test_streaming_equals_whole(shallow_server: httpx.AsyncClient) -> None:
     body = {**ASK, "temperature": 1, "seed": 9, "n": 2, "response_format": SCHEMA}
-    whole = await choices_of(server, body)
-    events = events_of((await server.post(CHAT, json={**body, "stream": True})).text)
+    whole = await choices_of(shallow_server, body)
+    events = events_of((await shallow_server.post(CHAT, json={**body, "stream": True})).text)
     for choice in whole:
         assert chat_text(events, choice["index"]) == choice["message"]["content"]
 
 
 @pytest.mark.model
-async def test_unconstrained_neighbours_are_not_changed(server: httpx.AsyncClient) -> None:
+async def test_unconstrained_neighbours_are_not_changed(shallow_server: httpx.AsyncClient) -> None:
     free = {**ASK, "temperature": 1, "seed": 6, "max_tokens": 24}
-    alone = await choices_of(server, free)
+    alone = await choices_of(shallow_server, free)
     bound = {**ASK, "temperature": 1, "seed": 7, "response_format": SCHEMA}
-    found = await asyncio.gather(*(choices_of(server, body) for body in (bound, free, bound)))
+    found = await asyncio.gather(*(choices_of(shallow_server, body) for body in (bound, free, bound)))
     assert found[1] == alone
     assert_city(found[0][0])
 
@@ -319,9 +319,9 @@ async def test_unconstrained_neighbours_are_not_changed(server: httpx.AsyncClien
 @pytest.mark.parametrize("name", BAD_GRAMMARS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_constraint_that_cannot_be_compiled_is_a_400(
-    name: str, stream: bool, server: httpx.AsyncClient, real_engine: AsyncEngine
+    name: str, stream: bool, shallow_server: httpx.AsyncClient, shallow_engine: AsyncEngine
 ) -> None:
     fields, param = BAD_GRAMMARS[name]
-    before = real_engine.engine.scheduler.stats().num_finished
-    assert_refused(await post(server, CHAT, {**ASK, **fields, "stream": stream}), param)
-    assert real_engine.engine.scheduler.stats().num_finished == before
+    before = shallow_engine.engine.scheduler.stats().num_finished
+    assert_refused(await post(shallow_server, CHAT, {**ASK, **fields, "stream": stream}), param)
+    assert shallow_engine.engine.scheduler.stats().num_finished == before

@@ -324,14 +324,14 @@ async def test_a_template_without_tools_is_told_in_words() -> None:
     assert "tool_calls" in messages[1]
 
 
-# ---- over the default model ------------------------------------------------------------------
+# ---- over layers of the default model ----------------------------------------------------------
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("temperature", [0, 1.5])
 @pytest.mark.parametrize("choice", ["required", named("weather")], ids=["required", "named"])
-async def test_the_default_model_calls_what_it_must(
-    choice: Any, temperature: float, server: httpx.AsyncClient
+async def test_a_model_calls_what_it_must(
+    choice: Any, temperature: float, shallow_server: httpx.AsyncClient
 ) -> None:
     question = [{"role": "user", "content": "What is the weather in Rome?"}]
     body = {
@@ -342,7 +342,7 @@ async def test_the_default_model_calls_what_it_must(
         "temperature": temperature,
         "seed": 1,
     }
-    response = await server.post(URL, json=body)
+    response = await shallow_server.post(URL, json=body)
     assert response.status_code == 200, response.text
     [answer] = response.json()["choices"]
     assert answer["finish_reason"] == ("tool_calls" if choice == "required" else "stop")
@@ -355,15 +355,15 @@ async def test_the_default_model_calls_what_it_must(
         answer["message"],
         {"role": "tool", "tool_call_id": call["id"], "content": "sunny"},
     ]
-    again = await server.post(URL, json={"messages": after, "tools": TOOLS, "max_tokens": 8})
+    again = await shallow_server.post(URL, json={"messages": after, "tools": TOOLS, "max_tokens": 8})
     assert again.status_code == 200, again.text
 
 
 @pytest.mark.model
-async def test_a_schema_that_only_a_forced_call_compiles(server: httpx.AsyncClient) -> None:
+async def test_a_schema_that_only_a_forced_call_compiles(shallow_server: httpx.AsyncClient) -> None:
     odd = tool("a", {"type": "object", "properties": {"x": {"not": {"type": "string"}}}})
     body = {"messages": HELLO, "tools": [odd], "max_tokens": 4}
-    assert (await server.post(URL, json=body)).status_code == 200
-    refused = await server.post(URL, json={**body, "tool_choice": "required"})
+    assert (await shallow_server.post(URL, json=body)).status_code == 200
+    refused = await shallow_server.post(URL, json={**body, "tool_choice": "required"})
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "tools"

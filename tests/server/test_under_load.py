@@ -28,9 +28,9 @@ STORIES = ["Once upon a time", "def add(a, b):", "The sun rises in", "1, 2, 3, 4
 
 
 @pytest.fixture(scope="module")
-def engine(default_model: Model) -> AsyncEngine:
-    options = EngineOptions(kv_cache_memory_bytes=2**28, max_num_seqs=16)
-    return AsyncEngine(connect(replace(default_model, max_model_len=512), options))
+def engine(shallow_model: Model) -> AsyncEngine:
+    options = EngineOptions(kv_cache_memory_bytes=2**25, max_num_seqs=16)
+    return AsyncEngine(connect(replace(shallow_model, max_model_len=512), options))
 
 
 @pytest.fixture(scope="module")
