@@ -38,7 +38,6 @@ SERVED = (
     "server/test_anthropic_client.py",
     "server/test_agent_clients.py",
     "server/test_under_load.py",
-    "server/test_serve_process.py",
 )
 """Files that use the default model: one process runs them, those of the server share it at last."""
 

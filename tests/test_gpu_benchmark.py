@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -32,38 +35,35 @@ KERNELS = {
 }  # fmt: skip
 
 
-QUICK = """
-import triton_device
-
-import gc, runpy, sys, torch._dynamo
-from transformers import LlamaForCausalLM, Qwen3ForCausalLM
-
-gc.freeze()
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs a program with an interpreter of Triton's that does not repeat itself, and with no garbage
-looked for in large libraries."""
-
-
-def run_benchmark(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def gpu() -> ModuleType:
+    spec = spec_from_file_location("gpu_benchmark", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """The results of a whole tiny run, and what it printed."""
+def tiny(gpu: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """The results of a whole tiny run, and what it printed.
+
+    In this process, whose interpreter of Triton's does not repeat itself and which has loaded what
+    a program of its own would load in seconds.
+    """
+    from transformers import LlamaForCausalLM, Qwen3ForCausalLM  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # each engine looks for garbage, also in large libraries
     path = tmp_path_factory.mktemp("gpu") / "results.json"
-    program = f"import sys; sys.argv[:1] = [{PROGRAM!r}]{QUICK}"
-    done = run_benchmark("-c", program, "--device", "cpu", "--tiny", "--json", str(path))
-    assert done.returncode == 0, done.stderr
-    return json.loads(path.read_text()), done.stdout
+    arguments = [PROGRAM, "--device", "cpu", "--tiny", "--json", str(path)]
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setenv("TRITON_INTERPRET", "1")
+        patch.setattr(sys, "argv", arguments)
+        assert gpu.main() == 0
+    return json.loads(path.read_text()), printed.getvalue()
 
 
 def rows(results: dict[str, Any], job: str) -> list[dict[str, Any]]:
@@ -136,22 +136,18 @@ def test_tables_are_printed(tiny: tuple[dict[str, Any], str]) -> None:
 
 
 def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path: Path) -> None:
+    """As a program."""
+    path = tmp_path / "results.json"
     none = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    done = run_benchmark(PROGRAM, "--json", str(tmp_path / "results.json"), **none)
+    done = subprocess.run(
+        [sys.executable, PROGRAM, "--json", str(path)],
+        capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **none},
+    )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("There is no GPU to measure on: PyTorch ")
     assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "results.json").exists()
-
-
-@pytest.fixture(scope="module")
-def gpu() -> ModuleType:
-    spec = spec_from_file_location("gpu_benchmark", BENCHMARKS / "gpu.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    assert not path.exists()
 
 
 def test_jobs_that_break_or_hang_take_no_other_with_them(

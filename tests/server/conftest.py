@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import httpx
@@ -30,6 +31,16 @@ async def app(anyio_backend: str) -> FastAPI:
     about these has a `client` of its own.
     """
     return create_app(FakeEngine())  # type: ignore[arg-type]
+
+
+MakeApp = Callable[..., FastAPI]
+
+
+@pytest.fixture(scope="module")
+def make_app(app: FastAPI) -> MakeApp:
+    """Makes an application over the same engine, once for the same options and the same ring of
+    keys: like `app`, it goes on from test to test."""
+    return cache(partial(create_app, app.state.engine))
 
 
 @pytest.fixture
@@ -84,9 +95,7 @@ def _running(model: Model) -> Iterator[AsyncEngine]:
 
 
 @pytest.fixture(scope="module")
-async def server(
-    real_engine: AsyncEngine, anyio_backend: str
-) -> AsyncIterator[httpx.AsyncClient]:
+async def server(real_engine: AsyncEngine, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an application over the default model."""
     async with client_of(create_app(real_engine), timeout=120) as client:
         yield client

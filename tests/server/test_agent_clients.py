@@ -1,15 +1,22 @@
-"""Libraries that people build agents with, and the `llm` command, as they are."""
+"""Libraries that people build agents with, and the `llm` command, as they are.
+
+Where no answer has to end by itself the model has two layers: what it says means nothing, but is
+what the server says without a library.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import httpx
 import pytest
 from pydantic import BaseModel
 
@@ -25,6 +32,7 @@ pytestmark = [pytest.mark.model, pytest.mark.anyio]
 MODEL = "SmolLM2-135M-Instruct"
 KEY = "no key is needed"
 QUESTION = "What is the capital of France?"
+MOST_TOKENS = 12
 
 
 class Weather(BaseModel):
@@ -34,15 +42,37 @@ class Weather(BaseModel):
     is_warm: bool
 
 
-@pytest.fixture(scope="module")
-def url(default_model: Model) -> Iterator[str]:
-    engine = AsyncEngine(connect(default_model, EngineOptions(kv_cache_memory_bytes=2**28)))
+@contextmanager
+def serving(model: Model) -> Iterator[str]:
+    engine = AsyncEngine(connect(model, EngineOptions(kv_cache_memory_bytes=2**25)))
     with live_server(engine) as url:
         yield f"{url}/v1"
 
 
-@pytest.fixture
-async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+@pytest.fixture(scope="module")
+def url(shallow_model: Model) -> Iterator[str]:
+    with serving(shallow_model) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def knowing_url(default_model: Model) -> Iterator[str]:
+    with serving(default_model) as url:
+        yield url
+
+
+def said(url: str) -> str:
+    """The answer to the question, asked without any library."""
+    messages = [{"role": "user", "content": QUESTION}]
+    body = {"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": MOST_TOKENS}
+    answer = httpx.post(f"{url}/chat/completions", json=body, timeout=60).json()
+    text: str = answer["choices"][0]["message"]["content"]
+    assert len(text) > 20
+    return text
+
+
+@asynccontextmanager
+async def asking(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     """What OpenAI's agents ask too, where no model class is named."""
     import openai
     from agents import set_default_openai_client, set_tracing_disabled
@@ -53,7 +83,19 @@ async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
-async def test_openais_agents_answer(client: openai.AsyncOpenAI) -> None:
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with asking(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def knowing(knowing_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with asking(knowing_url) as client:
+        yield client
+
+
+async def test_openais_agents_answer(knowing: openai.AsyncOpenAI) -> None:
     from agents import Agent, ModelSettings, Runner
 
     settings = ModelSettings(temperature=0, max_tokens=32)
@@ -61,7 +103,7 @@ async def test_openais_agents_answer(client: openai.AsyncOpenAI) -> None:
     assert "Paris" in (await Runner.run(agent, QUESTION)).final_output
 
 
-async def test_openais_agents_stream(client: openai.AsyncOpenAI) -> None:
+async def test_openais_agents_stream(knowing: openai.AsyncOpenAI) -> None:
     from agents import Agent, ModelSettings, Runner
 
     settings = ModelSettings(temperature=0, max_tokens=16)
@@ -98,15 +140,16 @@ async def test_openais_agents_call_a_tool(client: openai.AsyncOpenAI) -> None:
 
 
 @pytest.mark.parametrize("kind", ["OpenAIChatModel", "OpenAIResponsesModel"])
-async def test_pydantic_ai(kind: str, client: openai.AsyncOpenAI) -> None:
+async def test_pydantic_ai(kind: str, client: openai.AsyncOpenAI, url: str) -> None:
     from pydantic_ai import Agent
     from pydantic_ai.models import openai as models
     from pydantic_ai.providers.openai import OpenAIProvider
 
     model = getattr(models, kind)(MODEL, provider=OpenAIProvider(openai_client=client))
-    settings = {"temperature": 0.0, "max_tokens": 64}
+    settings = {"temperature": 0.0, "max_tokens": MOST_TOKENS}
     plain = Agent(model, model_settings=settings)  # type: ignore[arg-type]
-    assert "Paris" in (await plain.run(QUESTION)).output
+    assert (await plain.run(QUESTION)).output == await asyncio.to_thread(said, url)
+    settings["max_tokens"] = 64
     typed = Agent(model, output_type=Weather, model_settings=settings)  # type: ignore[arg-type]
     assert isinstance((await typed.run("Is it warm in Rome?")).output, Weather)
 
@@ -115,10 +158,13 @@ def test_langchains_responses(url: str) -> None:
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(
-        base_url=url, api_key=KEY, model=MODEL, temperature=0, max_tokens=32, use_responses_api=True
-    )  # type: ignore[arg-type,call-arg]
-    assert "Paris" in model.invoke(QUESTION).text
-    assert "Paris" in "".join(chunk.text for chunk in model.stream(QUESTION))
+        base_url=url, api_key=KEY, model=MODEL, temperature=0, max_tokens=MOST_TOKENS,
+        use_responses_api=True,
+    )  # type: ignore[arg-type,call-arg]  # fmt: skip
+    expected = said(url)
+    assert model.invoke(QUESTION).text == expected
+    assert "".join(chunk.text for chunk in model.stream(QUESTION)) == expected
+    model.max_tokens = 64
     found = model.with_structured_output(Weather, method="json_schema").invoke(
         "Is it warm in Rome?"
     )

@@ -14,24 +14,24 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from pagoda.server.app import create_app
 from pagoda.server.inflation import Inflation
 from pagoda.server.options import ServerOptions
 from pagoda.server.turns import Turns
-from server.conftest import client_of
+from server.conftest import MakeApp, client_of
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
 BODY = json.dumps({"prompt": "compressed", "max_tokens": 1}).encode()
 LIMIT = 2**20
+OPTIONS = ServerOptions(max_body_bytes=LIMIT)
 
 
-async def post(engine: FakeEngine, encoding: str, *parts: bytes) -> httpx.Response:
+async def post(make_app: MakeApp, encoding: str, *parts: bytes) -> httpx.Response:
     async def body() -> AsyncIterator[bytes]:
         for part in parts:
             yield part
 
-    app = create_app(engine, ServerOptions(max_body_bytes=LIMIT))
+    app = make_app(OPTIONS)
     headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
     async with client_of(app) as client:
         return await client.post("/v1/completions", content=body(), headers=headers)
@@ -53,26 +53,26 @@ ZIPPED = gzip.compress(BODY, mtime=0)
     ],
 )
 async def test_a_compressed_body_is_read(
-    encoding: str, parts: list[bytes], engine: FakeEngine
+    encoding: str, parts: list[bytes], engine: FakeEngine, make_app: MakeApp
 ) -> None:
-    assert (await post(engine, encoding, *parts)).status_code == 200
+    assert (await post(make_app, encoding, *parts)).status_code == 200
     assert [asked["prompt"] for asked in engine.asked] == ["compressed"]
 
 
-async def test_a_body_of_several_parts_is_whole(engine: FakeEngine) -> None:
+async def test_a_body_of_several_parts_is_whole(engine: FakeEngine, make_app: MakeApp) -> None:
     padded = BODY[:-1] + b" " * (LIMIT - len(BODY)) + b"}"
-    assert (await post(engine, "gzip", gzip.compress(padded))).status_code == 200
-    too_large = await post(engine, "gzip", gzip.compress(padded + b" "))
+    assert (await post(make_app, "gzip", gzip.compress(padded))).status_code == 200
+    too_large = await post(make_app, "gzip", gzip.compress(padded + b" "))
     assert too_large.status_code == 413
     assert "1,048,576 bytes once it is inflated" in too_large.json()["error"]["message"]
 
 
-async def test_a_bomb_is_refused_as_it_is_read(engine: FakeEngine) -> None:
+async def test_a_bomb_is_refused_as_it_is_read(engine: FakeEngine, make_app: MakeApp) -> None:
     bomb = gzip.compress(b" " * (512 * LIMIT // 8), 1)
     assert len(bomb) < LIMIT
     tracemalloc.start()
     try:
-        response = await post(engine, "gzip", bomb)
+        response = await post(make_app, "gzip", bomb)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -114,16 +114,20 @@ async def test_others_run_between_two_pieces_of_any_bodies() -> None:
     assert max(after - before for before, after in pairwise(num_in_turns)) == 1
 
 
-async def test_so_many_gzip_members_may_follow_each_other(engine: FakeEngine) -> None:
+async def test_so_many_gzip_members_may_follow_each_other(
+    engine: FakeEngine, make_app: MakeApp
+) -> None:
     empty = gzip.compress(b"")
-    assert (await post(engine, "gzip", ZIPPED + 127 * empty)).status_code == 200
-    refused = await post(engine, "gzip", ZIPPED + 128 * empty)
+    assert (await post(make_app, "gzip", ZIPPED + 127 * empty)).status_code == 200
+    refused = await post(make_app, "gzip", ZIPPED + 128 * empty)
     assert refused.status_code == 400
     assert "at most 128 gzip members" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("content", [b"x", gzip.compress(b" " * (LIMIT + 1))])
-async def test_what_is_refused_is_read_to_its_end(content: bytes, engine: FakeEngine) -> None:
+async def test_what_is_refused_is_read_to_its_end(
+    content: bytes, engine: FakeEngine, make_app: MakeApp
+) -> None:
     """Else the connection would be closed before the client hears of it."""
     parts = [content, b"x" * 1000, b"x"]
     read: list[bytes] = []
@@ -134,7 +138,7 @@ async def test_what_is_refused_is_read_to_its_end(content: bytes, engine: FakeEn
             yield part
 
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    async with client_of(create_app(engine, ServerOptions(max_body_bytes=LIMIT))) as client:
+    async with client_of(make_app(OPTIONS)) as client:
         refused = await client.post("/v1/completions", content=body(), headers=headers)
     assert refused.is_client_error
     assert read == parts
@@ -152,16 +156,18 @@ async def test_what_is_refused_is_read_to_its_end(content: bytes, engine: FakeEn
     ids=["plain", "cut", "nothing", "more behind", "another sum"],
 )
 async def test_what_is_not_compressed_is_refused(
-    body: bytes, reason: str, engine: FakeEngine
+    body: bytes, reason: str, engine: FakeEngine, make_app: MakeApp
 ) -> None:
-    response = await post(engine, "gzip", body)
+    response = await post(make_app, "gzip", body)
     assert response.status_code == 400
     assert reason in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "", "x"])
-async def test_another_encoding_is_refused(encoding: str, engine: FakeEngine) -> None:
-    response = await post(engine, encoding, BODY)
+async def test_another_encoding_is_refused(
+    encoding: str, engine: FakeEngine, make_app: MakeApp
+) -> None:
+    response = await post(make_app, encoding, BODY)
     assert response.status_code == 415
     assert response.headers["accept-encoding"] == "gzip, deflate"
     assert response.json()["error"]["code"] == "unsupported_content_encoding"

@@ -9,10 +9,9 @@ import httpx
 import pytest
 
 from pagoda.errors import InvalidOptionError
-from pagoda.server.app import create_app
 from pagoda.server.keys import Holder, KeyRing
 from pagoda.server.options import ServerOptions
-from server.conftest import client_of
+from server.conftest import MakeApp, client_of
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -76,12 +75,13 @@ def test_a_file_that_is_not_there_and_a_short_key_are_refused(tmp_path: Path) ->
     assert "secret" not in str(refused.value)
 
 
+ONE_KEY = KeyRing({ALICE: "alice"})
 ROUTES = ("/v1/models", "/metrics", "/load", "/version", "/openapi.json", "/nothing")
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_every_route_but_health_needs_a_key(route: str, engine: FakeEngine) -> None:
-    async with client_of(create_app(engine, keys=KeyRing({ALICE: "alice"}))) as client:
+async def test_every_route_but_health_needs_a_key(route: str, make_app: MakeApp) -> None:
+    async with client_of(make_app(keys=ONE_KEY)) as client:
         refused = await client.get(route)
         assert refused.status_code == 401
         assert refused.json()["error"]["code"] == "invalid_api_key"
@@ -93,6 +93,7 @@ async def test_every_route_but_health_needs_a_key(route: str, engine: FakeEngine
 
 
 OPERATOR = "operators-key"
+UNSHARED = KeyRing(TENANTS)
 SHARED = KeyRing({**TENANTS, OPERATOR: "default"}, operators=[OPERATOR])
 
 
@@ -106,9 +107,9 @@ SHARED = KeyRing({**TENANTS, OPERATOR: "default"}, operators=[OPERATOR])
     ],
 )
 async def test_what_concerns_all_tenants_takes_an_operators_key(
-    method: str, route: str, engine: FakeEngine
+    method: str, route: str, make_app: MakeApp, engine: FakeEngine
 ) -> None:
-    async with client_of(create_app(engine, ServerOptions(dev_mode=True), SHARED)) as client:
+    async with client_of(make_app(ServerOptions(dev_mode=True), SHARED)) as client:
         refused = await client.request(method, route, headers={"Authorization": f"Bearer {BOB}"})
         assert refused.status_code == 403
         if method != "HEAD":
@@ -123,9 +124,9 @@ async def test_what_concerns_all_tenants_takes_an_operators_key(
     [(ALICE, -1, 400), (ALICE, 0, 200), (ALICE, 1, 200), (OPERATOR, -1, 200)],
 )
 async def test_only_an_operator_goes_before_others(
-    key: str, priority: int, status: int, engine: FakeEngine
+    key: str, priority: int, status: int, make_app: MakeApp, engine: FakeEngine
 ) -> None:
-    async with client_of(create_app(engine, keys=SHARED)) as client:
+    async with client_of(make_app(keys=SHARED)) as client:
         body = {"prompt": "x", "priority": priority}
         headers = {"Authorization": f"Bearer {key}"}
         response = await client.post("/v1/completions", json=body, headers=headers)
@@ -155,14 +156,14 @@ def basic(password: str) -> str:
         ("Bearer \xff", 401),
     ],
 )
-async def test_how_a_key_is_presented(header: str, status: int, engine: FakeEngine) -> None:
-    async with client_of(create_app(engine, keys=KeyRing(TENANTS))) as client:
+async def test_how_a_key_is_presented(header: str, status: int, make_app: MakeApp) -> None:
+    async with client_of(make_app(keys=UNSHARED)) as client:
         headers = {"Authorization": header.encode("latin-1")}
         assert (await client.get("/v1/models", headers=headers)).status_code == status
 
 
-async def test_a_key_decides_whose_cache_is_asked(engine: FakeEngine) -> None:
-    async with client_of(create_app(engine, keys=KeyRing(TENANTS))) as client:
+async def test_a_key_decides_whose_cache_is_asked(make_app: MakeApp, engine: FakeEngine) -> None:
+    async with client_of(make_app(keys=UNSHARED)) as client:
         for key in TENANTS:
             headers = {"Authorization": f"Bearer {key}"}
             body = {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}

@@ -11,7 +11,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.server.app import create_app
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
-from server.conftest import client_of
+from server.conftest import MakeApp, client_of
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -45,8 +45,8 @@ async def status_of(app: FastAPI, method: str, route: str, **headers: str) -> in
         "MODELS.example:8000",
     ],
 )
-async def test_a_keyless_server_answers_to_its_names(host: str, engine: FakeEngine) -> None:
-    app = create_app(engine, ServerOptions(allowed_hosts=("models.example",)))
+async def test_a_keyless_server_answers_to_its_names(host: str, make_app: MakeApp) -> None:
+    app = make_app(ServerOptions(allowed_hosts=("models.example",)))
     assert await status_of(app, "GET", "/v1/models", host=host) == 200
 
 
@@ -65,8 +65,10 @@ STRANGE_HOSTS = (
 
 
 @pytest.mark.parametrize("host", STRANGE_HOSTS)
-async def test_a_page_that_points_its_name_here_is_refused(host: str, engine: FakeEngine) -> None:
-    app = create_app(engine, ServerOptions(allowed_hosts=("models.example",), dev_mode=True))
+async def test_a_page_that_points_its_name_here_is_refused(
+    host: str, make_app: MakeApp, engine: FakeEngine
+) -> None:
+    app = make_app(ServerOptions(allowed_hosts=("models.example",), dev_mode=True))
     for method, route in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("GET", "/")):
         assert await status_of(app, method, route, host=host) == 403
     assert await status_of(app, "GET", "/health", host=host) == 200
@@ -102,9 +104,9 @@ async def test_all_names_may_be_allowed_and_a_key_allows_them_too(engine: FakeEn
     ],
 )
 async def test_a_page_of_another_origin_changes_nothing(
-    headers: dict[str, str], status: int, engine: FakeEngine
+    headers: dict[str, str], status: int, make_app: MakeApp, engine: FakeEngine
 ) -> None:
-    app = create_app(engine, ServerOptions(dev_mode=True, allowed_origins=(CHAT,)))
+    app = make_app(ServerOptions(dev_mode=True, allowed_origins=(CHAT,)))
     assert await status_of(app, "POST", "/reset_prefix_cache", **headers) == status
     assert engine.num_resets == (status == 200)
     assert await status_of(app, "GET", "/v1/models", **headers) == 200

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from pagoda.engine.outputs import CompletionOutput, Logprob
 from pagoda.request import SamplingParams
 from pagoda.server.app import create_app
 from pagoda.server.responses_api import open_items
 from server.calling_answers import NAMES, OSLO, READ, ROME, hermes
-from server.conftest import client_of
 from server.fake_engine import FakeEngine
 from server.test_response_store import URL
 from server.test_responses import ask, events
@@ -48,15 +47,9 @@ class SpellingEngine(FakeEngine):
         return replace(choice, token_ids=ids, logprobs=asked)
 
 
-@pytest.fixture
-def engine() -> SpellingEngine:
-    return SpellingEngine()
-
-
-@pytest.fixture
-async def client(engine: SpellingEngine) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(create_app(engine)) as client:
-        yield client
+@pytest.fixture(scope="module")
+async def app(anyio_backend: str) -> FastAPI:
+    return create_app(SpellingEngine())  # type: ignore[arg-type]
 
 
 def without_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,23 +15,26 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from checkpoints import Case, build_model
+from gguf_files import write_gguf
 from pagoda.cli.main import run
 from server.sse import completion_text, events_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.model]
+pytestmark = pytest.mark.anyio
 COMMAND = "import sys; from pagoda.cli.main import main; main()"
 FLAGS = [
     "--port",
     "0",
     "--kv-cache-memory-bytes",
-    "256MiB",
+    "16MiB",
     "--max-model-len",
     "512",
     "--threads",
     "1",
 ]
+CONFIG = {"max_position_embeddings": 512, "num_hidden_layers": 2}
 NUM_CLIENTS = 4
-BODY = {"temperature": 0, "max_tokens": 40, "ignore_eos": True, "stream": True}
+BODY = {"temperature": 0, "max_tokens": 300, "ignore_eos": True, "stream": True}
 PROMPT = "Once upon a time there was a traveller who " * 6
 
 
@@ -43,10 +46,9 @@ class Server(NamedTuple):
 
 
 @asynccontextmanager
-async def serving(*flags: str) -> AsyncIterator[Server]:
-    server = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "serve", *FLAGS, *flags], stderr=subprocess.PIPE, text=True
-    )
+async def serving(*arguments: str) -> AsyncIterator[Server]:
+    command = [sys.executable, "-c", COMMAND, "serve", *arguments, *FLAGS]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
         url = None
@@ -68,17 +70,24 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-async def first(key: str, anyio_backend: str) -> AsyncIterator[Server]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file of a Llama of two small layers over bytes."""
+    place = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    return str(write_gguf(place, build_model(Case("llama", CONFIG))))
+
+
+@pytest.fixture(scope="module")
+async def first(model: str, key: str, anyio_backend: str) -> AsyncIterator[Server]:
     """One process for all tests: to start takes it some seconds."""
-    async with serving("--kv-tier-key-file", key) as server:
+    async with serving(model, "--kv-tier-key-file", key) as server:
         yield server
 
 
 async def test_a_session_of_one_process_goes_on_in_another(
-    first: Server, key: str, tmp_path: Path
+    first: Server, model: str, key: str, tmp_path: Path
 ) -> None:
     file = str(tmp_path / "trip.session")
-    async with serving("--kv-tier-key-file", key) as second:
+    async with serving(model, "--kv-tier-key-file", key) as second:
         body: dict[str, Any] = {"prompt": PROMPT, "session_id": "trip", "max_tokens": 30}
         tokens = [token for part in await ask_at(first.url, body) for token in part]
         body = {"prompt": tokens, "max_tokens": 8}

@@ -243,7 +243,9 @@ def assert_city(choice: dict[str, Any]) -> None:
 
 @pytest.mark.model
 async def test_a_greedy_answer_follows_its_schema(shallow_server: httpx.AsyncClient) -> None:
-    [choice] = await choices_of(shallow_server, {**ASK, "temperature": 0, "response_format": SCHEMA})
+    [choice] = await choices_of(
+        shallow_server, {**ASK, "temperature": 0, "response_format": SCHEMA}
+    )
     assert_city(choice)
 
 
@@ -310,7 +312,9 @@ async def test_unconstrained_neighbours_are_not_changed(shallow_server: httpx.As
     free = {**ASK, "temperature": 1, "seed": 6, "max_tokens": 24}
     alone = await choices_of(shallow_server, free)
     bound = {**ASK, "temperature": 1, "seed": 7, "response_format": SCHEMA}
-    found = await asyncio.gather(*(choices_of(shallow_server, body) for body in (bound, free, bound)))
+    found = await asyncio.gather(
+        *(choices_of(shallow_server, body) for body in (bound, free, bound))
+    )
     assert found[1] == alone
     assert_city(found[0][0])
 

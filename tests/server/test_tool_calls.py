@@ -355,7 +355,9 @@ async def test_a_model_calls_what_it_must(
         answer["message"],
         {"role": "tool", "tool_call_id": call["id"], "content": "sunny"},
     ]
-    again = await shallow_server.post(URL, json={"messages": after, "tools": TOOLS, "max_tokens": 8})
+    again = await shallow_server.post(
+        URL, json={"messages": after, "tools": TOOLS, "max_tokens": 8}
+    )
     assert again.status_code == 200, again.text
 
 
