@@ -24,8 +24,14 @@ EXPLAINED = {
 }
 
 
-def test_all_but_two_are_predicted_within_the_rounding_and_those_are_explained() -> None:
-    verdicts = [judge(fact) for fact in START_UPS]
+@pytest.fixture(scope="module")
+def verdicts() -> list[Verdict]:
+    return [judge(fact) for fact in START_UPS]
+
+
+def test_all_but_two_are_predicted_within_the_rounding_and_those_are_explained(
+    verdicts: list[Verdict],
+) -> None:
     assert len(verdicts) == 78
     assert {v.id for v in verdicts if not v.is_hit} == set(EXPLAINED)
     for verdict in verdicts:
@@ -33,8 +39,8 @@ def test_all_but_two_are_predicted_within_the_rounding_and_those_are_explained()
         assert not verdict.is_hit or verdict.predicted == verdict.observed
 
 
-def test_the_report_counts_and_tells_what_was_not_stated() -> None:
-    told = report([judge(fact) for fact in START_UPS])
+def test_the_report_counts_and_tells_what_was_not_stated(verdicts: list[Verdict]) -> None:
+    told = report(verdicts)
     assert (told["cases"], told["hits"]) == (78, 76)
     assert [miss["id"] for miss in told["misses"]] == ["o136"]
     assert [silent["id"] for silent in told["unknown"]] == ["o094"]

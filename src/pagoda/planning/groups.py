@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pagoda.cache.groups import CacheGroup
 from pagoda.cache.layer import CachedLayer
@@ -15,9 +16,9 @@ from pagoda.errors import InvalidOptionError
 _EVERY_TOKEN = ("full",)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupedPool:
-    """One rank's pool for a model's groups: a `PoolShape`."""
+    """One rank's pool for a model's groups: a `PoolShape`. Without slots, for what is kept of it."""
 
     groups: tuple[CacheGroup, ...]
     stages: tuple[range, ...]
@@ -31,12 +32,12 @@ class GroupedPool:
     longest: int = 2**40
     """No sequence is longer, whatever fits."""
 
-    @property
+    @cached_property
     def block_bytes(self) -> int:
-        """Bytes of a block on the stage where it takes most."""
+        """Bytes of a block on the stage where it takes most; asked for each length that is tried."""
         return max(self.stage_block_bytes)
 
-    @property
+    @cached_property
     def stage_block_bytes(self) -> tuple[int, ...]:
         """Bytes of a block on each stage: as much as its widest group takes there."""
         return tuple(max(group.bytes_on(stage) for group in self.groups) for stage in self.stages)
