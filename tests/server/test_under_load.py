@@ -1,4 +1,4 @@
-"""The server over the default model while many clients come, go and leave early."""
+"""The server over layers of the default model while many clients come, go and leave early."""
 
 from __future__ import annotations
 
