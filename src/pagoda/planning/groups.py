@@ -18,7 +18,7 @@ _EVERY_TOKEN = ("full",)
 
 @dataclass(frozen=True)
 class GroupedPool:
-    """One rank's pool for a model's groups: a `PoolShape`. Without slots, for what is kept of it."""
+    """One rank's pool for a model's groups: a `PoolShape`."""
 
     groups: tuple[CacheGroup, ...]
     stages: tuple[range, ...]
@@ -34,7 +34,7 @@ class GroupedPool:
 
     @cached_property
     def block_bytes(self) -> int:
-        """Bytes of a block on the stage where it takes most; asked for each length that is tried."""
+        """Bytes of a block on the stage where it takes most; kept, as each length asks for it."""
         return max(self.stage_block_bytes)
 
     @cached_property
