@@ -103,7 +103,7 @@ def test_few_rows_meet_a_panel_in_registers():
     for num_rows in range(1, FEW_ROWS + 1):
         x, out = inputs(num_rows, width), np.empty((num_rows, SUMS_BYTES // 4), np.float32)
         call_routine(
-            few_rows_routine("Q6_K"), out.ctypes.data, x.ctypes.data, width // TOGETHER, num_rows,
+            few_rows_routine("Q6_K"), out.ctypes.data, x.ctypes.data, width // 2, num_rows,
             panel.ctypes.data, num_spans,
         )  # fmt: skip
         assert_close(out[:, :PANEL], seen(x).astype(np.float64) @ weight.T, "float32")

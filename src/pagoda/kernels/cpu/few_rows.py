@@ -4,7 +4,8 @@
 
 What one row or a few need of a panel goes from its codes to the sums through registers alone; more
 rows read a decoded slice again and again (`multiply`). The order of sums is the same, so a row's
-result does not depend on how many there are. For CPUs that multiply pairs of bfloat16.
+result does not depend on how many there are. Where a CPU does not multiply pairs of bfloat16, a
+span of the rows is widened to float32 first.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from llvmlite import ir
 from numba.core import cgutils
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.number import emitted
+from pagoda.kernels.cpu.number import emitted, widened
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.stored_numbers import raised_by
 from pagoda.kernels.cpu.stored_panels import Groups
@@ -27,17 +29,24 @@ from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.tile import Tile, for_each_row_count
 from pagoda.kernels.cpu.vector import (
     BYTE,
+    I32,
     LANES,
+    LINE_BYTES,
     index,
+    load_vector,
     pointer,
     read_again,
     row_pointers,
+    store_vector,
 )
 
 _COLUMNS = range(0, PANEL, LANES)
 """Columns with which the vectors of a panel's row begin."""
-FEW_ROWS = 8 if TOGETHER == 2 else 0
-"""Most rows that are multiplied so; 0: none are."""
+FEW_ROWS = 8 if TOGETHER == 2 else 2
+"""Most rows that are multiplied so."""
+_IN_TURN = STEPS if TOGETHER == 2 else 16
+"""Steps of some columns before those of others: few where a sum waits for the last one so long that
+those of other columns should be added meanwhile."""
 
 
 @cache
@@ -80,8 +89,11 @@ class _Product:
     ) -> None:
         self._builder, self._stored = builder, stored
         self._x_rows, self._panel, self._spans = x_rows, panel, spans
-        self._tiles = {column: Tile(builder, True, len(x_rows), [LANES]) for column in _COLUMNS}
+        self._tiles = {
+            column: Tile(builder, TOGETHER == 2, len(x_rows), [LANES]) for column in _COLUMNS
+        }
         self._scales = Scales(builder, stored, PANEL, raised_by(stored))
+        self._wide_rows = [_WideSpan(builder) for _ in x_rows] if TOGETHER == 1 else []
 
     def emit(self, out_rows: list[Any]) -> None:
         """Write the sums to pointers to their rows."""
@@ -94,23 +106,55 @@ class _Product:
                 self._scales.prepare(builder.gep(block, [index(column)]), index(column))
             start = builder.mul(blocks.index, spans)
             with cgutils.for_range(builder, spans) as each:
-                for column in _COLUMNS:
-                    self._add_span(block, column, each.index, builder.add(start, each.index))
+                self._add_span(block, each.index, builder.add(start, each.index))
         for column, tile in self._tiles.items():
             tile.store([builder.gep(row, [index(column)]) for row in out_rows])
 
-    def _add_span(self, block: Any, column: int, span: Any, number: Any) -> None:
-        """Add a block's span to the sums of the columns from `column` on.
+    def _add_span(self, block: Any, span: Any, number: Any) -> None:
+        """Add a block's span to the sums; number: which it is of the panel's."""
+        builder, stored = self._builder, self._stored
+        groups: dict[int, Groups] = {}
+        rows, begin = self._x_rows, None
+        for turn in range(0, STEPS, _IN_TURN):
+            for column, tile in self._tiles.items():
+                if turn == 0:
+                    place = index(column)
+                    groups[column] = Groups(builder, stored, self._scales, block, place, span)
+                    if len(rows) > 1:
+                        ask_ahead(builder, stored, block, place, span)
+                if begin is None:
+                    rows, begin = self._span_of_rows(number)
+                for step in range(turn, turn + _IN_TURN):
+                    group = builder.add(begin, index(step))
+                    read_again(builder)  # or rows wait in registers that there are not
+                    tile.add([builder.gep(row, [group]) for row in rows], [groups[column].of(step)])
 
-        number: which it is of the panel's.
-        """
+    def _span_of_rows(self, number: Any) -> tuple[list[Any], Any]:
+        """Pointers for the rows, and the place after them where the groups of a span begin."""
         builder = self._builder
-        groups = Groups(builder, self._stored, self._scales, block, index(column), span)
-        if len(self._x_rows) > 1:
-            ask_ahead(builder, self._stored, block, index(column), span)
-        first = builder.mul(number, index(STEPS))
-        for step in range(STEPS):
-            group = builder.add(first, index(step))
-            read_again(builder)  # or numbers of later rows wait in registers that there are not
-            x = [builder.gep(row, [group]) for row in self._x_rows]
-            self._tiles[column].add(x, [groups.of(step)])
+        if not self._wide_rows:
+            return self._x_rows, builder.mul(number, index(STEPS))
+        pairs = builder.mul(number, index(SPAN // 2))
+        for wide, row in zip(self._wide_rows, self._x_rows, strict=True):
+            wide.fill(builder.gep(row, [pairs]))
+        return [wide.memory for wide in self._wide_rows], index(0)
+
+
+class _WideSpan:
+    """A span of a row as float32, on the stack."""
+
+    def __init__(self, builder: Any) -> None:
+        self._builder = builder
+        memory = cgutils.alloca_once(builder, I32, size=SPAN)
+        memory.align = LINE_BYTES
+        # LLVM must not know what is there, or takes numbers out of the registers they came from.
+        kind = ir.FunctionType(memory.type, [memory.type])
+        self.memory = builder.call(ir.InlineAsm(kind, "", "=r,0"), [memory])
+
+    def fill(self, source: Any) -> None:
+        """Widen the bfloat16 from a pointer on."""
+        builder, halves = self._builder, ir.VectorType(ir.IntType(16), LANES)
+        for first in range(0, SPAN, LANES):
+            pairs = builder.gep(source, [index(first // 2)])
+            values = widened(builder, load_vector(builder, pairs, halves))
+            store_vector(builder, values, builder.gep(self.memory, [index(first)]))

@@ -38,6 +38,7 @@ from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.vector import (
     F32,
     LANES,
+    UNIT,
     floats,
     index,
     lane_numbers,
@@ -53,6 +54,11 @@ columns, or of half of them where a lane has every second number."""
 _GROUP = BYTES * TOGETHER
 """Numbers of a column whose codes lie in its lanes of one vector."""
 _GROUPS = SPAN // _GROUP
+_ROW_ALONE = UNIT.byte_products == 2
+"""A row alone has code of its own: where registers are small, a quarter of a panel's columns are
+multiplied at once, and loading the row's codes for each of them takes as long as multiplying."""
+_AHEAD_BYTES = 2048
+"""How far memory is asked for one row."""
 
 
 @cache
@@ -96,8 +102,49 @@ class _Product:
         self._scales = Scales(builder, stored, PANEL, self._bytes.bias)
 
     def emit(self) -> None:
-        builder, stored = self._builder, self._stored
+        if not _ROW_ALONE:
+            self._emit_rows()
+            return
+        builder = self._builder
+        is_alone = builder.icmp_signed("==", self._rows, index(1))
+        with builder.if_else(is_alone) as (alone, others):
+            with alone:
+                self._emit_row()
+            with others:
+                self._emit_rows()
+
+    def _emit_rows(self) -> None:
         self._clear()
+        builder = self._builder
+
+        def emit_span(block: Any, span: Any, records: Any) -> None:
+            with cgutils.for_range(builder, index(PANEL // _COLUMNS)) as parts:
+                column = builder.mul(parts.index, index(_COLUMNS))
+                self._multiply_part(block, span, column, records)
+
+        self._for_each_span(emit_span)
+
+    def _emit_row(self) -> None:
+        """The product of a row alone: its numbers are read once for all columns of a panel."""
+        builder, kind = self._builder, floats(_COLUMNS)
+        columns = range(0, PANEL, _COLUMNS)
+        cells = [cgutils.alloca_once_value(builder, constant(kind, 0.0)) for _ in columns]
+
+        def emit_span(block: Any, span: Any, record: Any) -> None:
+            for first in range(0, PANEL, LANES):
+                ask_ahead(builder, self._stored, block, index(first), span, _AHEAD_BYTES)
+            for first, cell in zip(columns, cells, strict=True):
+                column = index(first)
+                codes, scales = self._codes(block, span, column), self._scales_of(span, column)
+                self._add(codes, scales, record, cell)
+
+        self._for_each_span(emit_span)
+        for first, cell in zip(columns, cells, strict=True):
+            store_vector(builder, builder.load(cell), self._sums(index(0), index(first)))
+
+    def _for_each_span(self, emit: Callable[[Any, Any, Any], None]) -> None:
+        """emit: gets a block, the number of a span of it, and that span's records."""
+        builder, stored = self._builder, self._stored
         spans = index(stored.block_values // SPAN)
         with cgutils.for_range(builder, builder.udiv(self._spans, spans)) as blocks:
             size = index(PANEL * stored.block_bytes)
@@ -108,10 +155,7 @@ class _Product:
             start = builder.mul(blocks.index, spans)
             with cgutils.for_range(builder, spans) as each:
                 place = builder.mul(builder.add(start, each.index), self._stride)
-                records = builder.gep(self._x, [place])
-                with cgutils.for_range(builder, index(PANEL // _COLUMNS)) as parts:
-                    column = builder.mul(parts.index, index(_COLUMNS))
-                    self._multiply_part(block, each.index, column, records)
+                emit(block, each.index, builder.gep(self._x, [place]))
 
     def _clear(self) -> None:
         builder = self._builder
@@ -130,25 +174,30 @@ class _Product:
         builder, stored = self._builder, self._stored
         with builder.if_then(builder.icmp_signed(">", self._rows, index(1))):
             ask_ahead(builder, stored, block, column, span)
-        codes = []
-        for band in range(TOGETHER):
-            row = builder.add(column, index(band * BAND))
-            lane = builder.mul(builder.urem(row, index(BAND)), index(TOGETHER))
-            start = codes_of_span(builder, stored, block, row, span)
-            words = Words(builder, stored, start, lane, _COLUMNS)
-            codes.append([self._bytes.load(builder, words, group) for group in range(_GROUPS)])
-        scales = [
-            self._scales.of(span, number, column, _COLUMNS)
-            for number in range(SPAN // stored.scale_values)
-        ]
+        codes, scales = self._codes(block, span, column), self._scales_of(span, column)
         with cgutils.for_range(builder, self._rows) as rows:
             record = builder.gep(records, [builder.mul(rows.index, index(RECORD_BYTES))])
             self._add(codes, scales, record, self._sums(rows.index, column))
 
+    def _codes(self, block: Any, span: Any, column: Any) -> list[list[Any]]:
+        """Bytes of a span of `_COLUMNS` columns, by bands and groups."""
+        builder, codes = self._builder, []
+        for band in range(TOGETHER):
+            row = builder.add(column, index(band * BAND))
+            lane = builder.mul(builder.urem(row, index(BAND)), index(TOGETHER))
+            start = codes_of_span(builder, self._stored, block, row, span)
+            words = Words(builder, self._stored, start, lane, _COLUMNS)
+            codes.append([self._bytes.load(builder, words, group) for group in range(_GROUPS)])
+        return codes
+
+    def _scales_of(self, span: Any, column: Any) -> list[tuple[Any, Any]]:
+        count = SPAN // self._stored.scale_values
+        return [self._scales.of(span, number, column, _COLUMNS) for number in range(count)]
+
     def _add(
         self, codes: list[list[Any]], scales: list[tuple[Any, Any]], record: Any, target: Any
     ) -> None:
-        """Add the products of one row's record."""
+        """Add the products of one row's record to the sums that a pointer leads to."""
         builder = self._builder
         per_scale = self._stored.scale_values // _GROUP
         total = None

@@ -9,7 +9,7 @@ from numba.core import cgutils
 
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import constant, fused
-from pagoda.kernels.cpu.stored_types import Head, StoredType
+from pagoda.kernels.cpu.stored_types import HEAD_BITS, Head, StoredType
 from pagoda.kernels.cpu.stored_words import SPAN
 from pagoda.kernels.cpu.vector import BYTE, F32, I32, LANES, LINE_BYTES, floats, index, load_vector
 
@@ -39,7 +39,8 @@ class Scales:
 
         def byte(place: int) -> Any:
             source = builder.gep(head, [index(places[place] * PANEL)])
-            return builder.zext(load_vector(builder, source, bytes_of), ir.VectorType(I32, LANES))
+            found = load_vector(builder, source, bytes_of)
+            return found if HEAD_BITS == 8 else builder.zext(found, ir.VectorType(I32, LANES))
 
         block = Head(builder, byte, floats())
         for number in range(self._count):

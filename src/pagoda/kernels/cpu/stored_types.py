@@ -19,9 +19,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from llvmlite import ir
+
 from pagoda.kernels.block_types import BLOCK_TYPES, CODES, GROUPED_TYPES, SCALE_BYTES, GroupedType
-from pagoda.kernels.cpu.half import from_bits
+from pagoda.kernels.cpu.half import from_bits, from_half
 from pagoda.kernels.cpu.number import constant
+from pagoda.kernels.cpu.vector import I32, UNIT
 
 Position = tuple[int, int]
 """A byte of a block, and the lowest bit in it."""
@@ -29,29 +32,47 @@ Scale = tuple[Any, Any]
 """Vectors of float32, a lane for each of sixteen rows: scale and addend, which may be None."""
 
 
+HEAD_BITS = 8 if UNIT.registers <= 8 else 32
+"""Of whole numbers that parts of scales are taken out of: where registers are few and small, four
+times as many fit when they are no wider than bytes."""
+
+
 class Head:
     """A block's bytes beside its codes, of sixteen rows at once, while code is emitted."""
 
     def __init__(self, builder: Any, byte: Callable[[int], Any], floats: Any) -> None:
-        """`byte`: a vector of int32 with byte `n` of each row's block; `floats`: its float type."""
+        """`byte`: a vector of whole numbers of `HEAD_BITS` with byte `n` of each row's block.
+
+        floats: the type of as many float32.
+        """
         self.builder, self.byte, self._floats = builder, byte, floats
 
     def half(self, place: int) -> Any:
         """The float16 in two bytes, as float32; it is finite."""
-        bits = self.builder.or_(self.byte(place), self.shifted(self.byte(place + 1), 8))
-        return from_bits(self.builder, bits)
+        if HEAD_BITS == 8:
+            return from_half(self.builder, self._together(place, 2, ir.IntType(16)))
+        return from_bits(self.builder, self._together(place, 2, I32))
 
     def brain(self, place: int) -> Any:
         """The bfloat16 in two bytes, as float32."""
-        bits = self.builder.or_(self.byte(place), self.shifted(self.byte(place + 1), 8))
+        bits = self._together(place, 2, I32)
         return self.builder.bitcast(self.shifted(bits, 16), self._floats)
 
     def single(self, place: int) -> Any:
         """The float32 in four bytes."""
-        bits = self.byte(place)
-        for number in range(1, 4):
-            bits = self.builder.or_(bits, self.shifted(self.byte(place + number), 8 * number))
-        return self.builder.bitcast(bits, self._floats)
+        return self.builder.bitcast(self._together(place, 4, I32), self._floats)
+
+    def _together(self, place: int, count: int, kind: Any) -> Any:
+        """So many bytes as one whole number."""
+        wide = ir.VectorType(kind, self._floats.count)
+        bits = self._widened(self.byte(place), wide)
+        for number in range(1, count):
+            more = self._widened(self.byte(place + number), wide)
+            bits = self.builder.or_(bits, self.shifted(more, 8 * number))
+        return bits
+
+    def _widened(self, value: Any, kind: Any) -> Any:
+        return value if value.type == kind else self.builder.zext(value, kind)
 
     def bits(self, place: int, first: int, count: int) -> Any:
         """`count` bits of a byte from bit `first` on, as a whole number."""
@@ -69,7 +90,7 @@ class Head:
         return self.builder.sub(value, constant(value.type, offset))
 
     def times(self, number: Any, whole: Any) -> Any:
-        """A float32 times a whole number."""
+        """A float32 times a whole number, less than 128 in size."""
         return self.builder.fmul(number, self.builder.sitofp(whole, self._floats))
 
     def negative(self, number: Any) -> Any:
@@ -192,7 +213,10 @@ def _six_bit(head: Head, number: int) -> Scale:
 
 
 def _as_signed(head: Head, byte: Any) -> Any:
-    by = constant(byte.type, 24)
+    by = HEAD_BITS - 8
+    if not by:
+        return byte
+    by = constant(byte.type, by)
     return head.builder.ashr(head.builder.shl(byte, by), by)
 
 

@@ -13,6 +13,7 @@ begin with steps 0 to 3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -69,15 +70,33 @@ def codes_of_span(builder: Any, stored: StoredType, block: Any, row: Any, span: 
     return builder.gep(block, [builder.add(head, builder.mul(number, index(span_bytes(stored))))])
 
 
-def ask_ahead(builder: Any, stored: StoredType, block: Any, row: Any, span: Any) -> None:
+def ask_ahead(
+    builder: Any, stored: StoredType, block: Any, row: Any, span: Any, by: int = _AHEAD_BYTES
+) -> None:
     """Ask memory for what is read a page after the codes of a span, of `LANES` rows from `row` on.
 
-    A CPU reads ahead by itself, but not as far as is wanted where each code is worked on for long:
-    with two rows or more. One row alone is read no faster.
+    Or `by` bytes after. A CPU reads ahead by itself, but not as far as is wanted where each code is
+    worked on for long: with two rows or more. One row alone is read no faster, but where its code
+    is that of `int8_product` for CPUs with AVX2.
     """
     codes = codes_of_span(builder, stored, block, row, span)
     for line in range(0, TOGETHER * span_bytes(stored), LINE_BYTES):
-        prefetch(builder, builder.gep(codes, [index(_AHEAD_BYTES + line)]))
+        prefetch(builder, builder.gep(codes, [index(by + line)]))
+
+
+class _Loads:
+    """Words by their numbers. Where registers are few, each is loaded when it is first wanted."""
+
+    def __init__(self, load: Callable[[int], Any], count: int) -> None:
+        self._load, self._found = load, dict[int, Any]()
+        if TOGETHER == 2:
+            for number in range(count):
+                self[number]
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._found:
+            self._found[number] = self._load(number)
+        return self._found[number]
 
 
 class Words:
@@ -94,16 +113,17 @@ class Words:
         low_bytes = LANES * STEPS * stored.low_bits // 8
         self.high = self._load(builder.gep(start, [index(low_bytes)]), HIGH_WORD, stored.high_bits)
 
-    def _load(self, start: Any, word: Any, bits: int) -> list[Any]:
+    def _load(self, start: Any, word: Any, bits: int) -> _Loads:
         builder, size = self._builder, word.width // 8
         kind = ir.VectorType(word, self._kind.count)
         lane = builder.mul(self._first, index(size))
-        found = []
-        for number in range(STEPS * bits // word.width):
+
+        def load(number: int) -> Any:
             place = builder.add(lane, index(number * LANES * size))
             value = load_vector(builder, builder.gep(start, [place]), kind)
-            found.append(value if word is LOW_WORD else builder.zext(value, self._kind))
-        return found
+            return value if word is LOW_WORD else builder.zext(value, self._kind)
+
+        return _Loads(load, STEPS * bits // word.width)
 
     def shifted(self, step: int) -> Any:
         """The low parts of the codes of a step in the lowest bits of lanes; others are above."""

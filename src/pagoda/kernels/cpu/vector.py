@@ -354,14 +354,11 @@ def rounded_pairs(builder: Any, first: Any, second: Any) -> Any:
 def rounded_in_place(builder: Any, value: Any) -> Any:
     """A vector of float32, finite and at least 2⁻¹¹⁰ or 0, rounded to bfloat16's eight bits.
 
-    Adding 1.5 · 2¹⁶ times its power of two leaves no bits for what is below, and rounds to nearest,
-    ties to even. A zero loses its sign.
+    (1 - 2¹⁶) times it keeps no bits of what is below, and is rounded to nearest, ties to even; so
+    is the sum with 2¹⁶ times it, where nothing more is rounded. A zero loses its sign.
     """
-    bits = builder.bitcast(value, ir.VectorType(I32, value.type.count))
-    power = builder.bitcast(builder.and_(bits, constant(bits.type, 0x7F800000)), value.type)
-    shifter = constant(value.type, 1.5 * 2**16)
-    raised = fused(builder, power, shifter, value)
-    return fused(builder, power, constant(value.type, -1.5 * 2**16), raised)
+    raised = builder.fmul(value, constant(value.type, 1 - 2.0**16))
+    return fused(builder, value, constant(value.type, 2.0**16), raised)
 
 
 def combine_lanes(builder: Any, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
