@@ -73,6 +73,23 @@ def test_every_number_is_the_rounded_product(name: str) -> None:
         assert np.array_equal(decoded(name, panel, 0, WIDTH)[: len(own)], own)
 
 
+def test_numbers_are_rounded_to_nearest_wherever_they_lie() -> None:
+    """Halfway between two bfloat16, beside it, and next to a power of two; small, large, zero."""
+    parts = (0x8000, 0x18000, 0x7FFF, 0x8001, 0x17FFF, 0x18001, 0x7FFFFF, 0x7FFFFE, 0x7F8000,
+             0x7F7FFF, 1, 0)  # fmt: skip
+    bits = [power << 23 | part for power in (17, 127, 238) for part in parts]
+    scales = np.array([0, *bits[: PANEL - 1], *bits[-PANEL:]], np.uint32).view(np.float32)
+    name, width = "int8_f32_g32", 32
+    codes = np.tile(np.array([1, -1], np.int8), (len(scales), width // 2))
+    rows = np.concatenate([scales[:, None].view(np.uint8), codes.view(np.uint8)], axis=1)
+    expected = without_sign_of_zero(bfloat16_bits(scales[:, None] * codes))
+    in_panels = packed(name, rows, width)
+    for number, panel in enumerate(in_panels):
+        own = expected[number * PANEL : (number + 1) * PANEL]
+        assert np.array_equal(decoded(name, panel, 0, width), own)
+    assert len(in_panels) == 2
+
+
 @pytest.mark.parametrize("name", ["uint4_bf16_g64", "int8_bf16_g64", "e4m3_f32_g128"])
 def test_few_rows_are_multiplied_with_the_rounded_numbers(name: str) -> None:
     rows, expected = random_blocks(name, PANEL + 5)

@@ -115,12 +115,13 @@ def test_extreme_codes_do_not_overflow(name: str):
     assert (np.abs(found - x @ weight.T) <= tolerance).all()
 
 
-def test_a_row_does_not_depend_on_those_beside_it():
-    panel = packed("Q4_K", random_rows("Q4_K", PANEL, 512), 512)[0]
+@pytest.mark.parametrize("name", TYPES)
+def test_a_row_does_not_depend_on_those_beside_it(name: str):
+    [panel] = packed(name, random_rows(name, PANEL, 512), 512)
     x = some_rows(130, 512)
-    together = product("Q4_K", records_of(x), panel)
+    together = product(name, records_of(x), panel)
     for row in (0, 64, 129):
-        alone = product("Q4_K", records_of(x[row : row + 1]), panel)
+        alone = product(name, records_of(x[row : row + 1]), panel)
         assert np.array_equal(alone[0], together[row])
 
 
