@@ -72,7 +72,7 @@ def table_of(name: str, in_panels: Array) -> Array:
     places = np.minimum(np.arange(len(in_panels) + 1), len(in_panels) - 1)
     starts = in_panels.ctypes.data + places * in_panels.strides[0]
     decode = np.full_like(starts, decode_routine(name).address)
-    few = np.full_like(starts, few_rows_routine(name).address)
+    few = np.full_like(starts, few_rows_routine(name).address if FEW_ROWS else 0)
     return np.stack([starts, decode, few, np.zeros_like(starts)], axis=1)
 
 
@@ -95,7 +95,7 @@ def test_a_product_is_that_with_the_de_quantised_weight(name: str):
 
 
 def test_few_rows_meet_a_panel_in_registers():
-    """As every product of few rows does."""
+    """As every product of few rows does where registers hold a row of a panel."""
     width, num_spans = 512, 512 // SPAN
     rows = random_rows("Q6_K", PANEL, width)
     [panel] = packed("Q6_K", rows, width)

@@ -12,7 +12,7 @@ from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import BYTE_TYPES, PANEL, panel_bytes
 from pagoda.kernels.cpu.embed import embed_routine
-from pagoda.kernels.cpu.few_rows import few_rows_routine
+from pagoda.kernels.cpu.few_rows import FEW_ROWS, few_rows_routine
 from pagoda.kernels.cpu.int8_product import int8_routine
 from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.panels import SLICE_BYTES, PanelEntry, pack
@@ -71,7 +71,7 @@ class Panels:
         rows.release()
         decode = decode_routine(rows.type).address
         rounded = int8_routine(rows.type).address if rows.type in BYTE_TYPES else 0
-        few = few_rows_routine(rows.type).address
+        few = few_rows_routine(rows.type).address if FEW_ROWS else 0
         return cls(rows.shape[0], panels, size, decode, few, rounded)
 
     def entries(self) -> Array:

@@ -32,6 +32,7 @@ from pagoda.kernels.cpu.vector import (
     I32,
     LANES,
     LINE_BYTES,
+    UNIT,
     index,
     load_vector,
     pointer,
@@ -42,8 +43,8 @@ from pagoda.kernels.cpu.vector import (
 
 _COLUMNS = range(0, PANEL, LANES)
 """Columns with which the vectors of a panel's row begin."""
-FEW_ROWS = 8 if TOGETHER == 2 else 2
-"""Most rows that are multiplied so."""
+FEW_ROWS = 8 if TOGETHER == 2 else 2 if UNIT.registers >= 8 else 0
+"""Most rows that are multiplied so; 0: none are, where registers hold no row of a panel."""
 _IN_TURN = STEPS if TOGETHER == 2 else 16
 """Steps of some columns before those of others: few where a sum waits for the last one so long that
 those of other columns should be added meanwhile."""
