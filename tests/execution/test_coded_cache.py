@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -12,7 +13,7 @@ import torch
 from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
 
 import calibrated_examples
-from pagoda.codecs import CALIBRATED, CODECS, Codec, codec_of
+from pagoda.codecs import CALIBRATED, CODECS, CentredCodec, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
@@ -37,6 +38,7 @@ WINDOW = AttentionSpec(
     sink_logits=True,
 )
 MIXED = decoder_spec([FULL, WINDOW])
+UNCAPPED = decoder_spec([FULL, replace(WINDOW, logit_cap=None, sink_logits=False)])
 ODD = decoder_spec([AttentionSpec(4, 4, 80, 80**-0.5, rope_spec(80))])
 
 
@@ -57,6 +59,7 @@ def run(
     chunks: list[int],
     *,
     spec: DecoderSpec = MIXED,
+    codec: Codec | None = None,
     companions: int = 0,
     block_size: int = 16,
     dtype: torch.dtype = torch.float32,
@@ -65,11 +68,12 @@ def run(
 ) -> torch.Tensor:
     """Logits of one sequence given in chunks, perhaps among others in chunks of their own.
 
-    filler: every byte of the pool before anything is written.
+    codec: of all layers; None: as the formats say. filler: every byte of the pool before anything
+    is written.
     """
     cache_spec = spec.cache_spec(block_size, formats)
     num_blocks = 1600 // block_size * len(cache_spec.groups)
-    codecs = [found_codec(layer.dtype) for layer in cache_spec.layers]
+    codecs = [codec or found_codec(layer.dtype) for layer in cache_spec.layers]
     storage = CPUStorage(cache_spec, num_blocks, codecs)
     for layer in storage.layers:
         layer.array.view(np.uint8)[:] = filler
@@ -116,6 +120,22 @@ def test_not_a_bit_depends_on_chunks_companions_or_threads(name: str, dtype: tor
     assert torch.equal(run(name, [7] * 12 + [196], dtype=dtype), whole)
     chunks, by_two = [108, *[1] * 8, 3, 161], {"num_threads": 2, "filler": 0xFF}
     assert torch.equal(run(name, chunks, companions=2, dtype=dtype, **by_two), whole)
+
+
+@pytest.mark.parametrize("name", ["fp8_e4m3", "int4_per_token_head"])
+def test_what_is_taken_out_of_keys_is_missed_by_nobody(name: str):
+    """Before they are turned, where the form turns them."""
+    mean = np.random.default_rng(2).normal(size=(2, 64)).astype(np.float32) * 2
+    form = codec_of(name)
+    assert form is not None
+    codec = Codec(CentredCodec(form.key, mean), form.value)
+    weights = random_weights(UNCAPPED)
+    coded = reference_logits(UNCAPPED, weights, tokens(NUM_TOKENS), torch.float32, codec)
+    logits = run(name, [NUM_TOKENS], spec=UNCAPPED, codec=codec)
+    error = (logits - coded).square().mean().sqrt()
+    cost = (coded - plain_logits(UNCAPPED)).square().mean().sqrt()
+    assert error < 0.1 * cost
+    assert torch.equal(run(name, [7] * 40, spec=UNCAPPED, codec=codec, num_threads=2), logits)
 
 
 def test_each_layer_may_have_a_format_of_its_own():

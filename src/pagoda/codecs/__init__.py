@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pagoda.cache.own_format import is_own
 from pagoda.codecs.calibrated import CALIBRATED, CalibratedCodec
+from pagoda.codecs.centred import CentredCodec
 from pagoda.codecs.codec import Codec, SideCodec, VectorCodec
 from pagoda.codecs.latent import LATENT_CODECS, LatentCodec
 from pagoda.codecs.own import name_of, own_codec
@@ -44,6 +45,11 @@ CODECS = MappingProxyType(
 """Codecs by the name of `--kv-cache-dtype`."""
 
 
+CENTRED = ("fp8_e4m3",)
+"""Those whose keys are stored less a part of their mean on CPUs, where softmax does not see it; the
+same without that is `e4m3/e4m3`."""
+
+
 def codec_of(name: str) -> Codec | None:
     """The codec of that name, a row's or one that says itself; None: it is none.
 
@@ -56,9 +62,11 @@ def codec_of(name: str) -> Codec | None:
 
 __all__ = [
     "CALIBRATED",
+    "CENTRED",
     "CODECS",
     "LATENT_CODECS",
     "CalibratedCodec",
+    "CentredCodec",
     "Codec",
     "LatentCodec",
     "SideCodec",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
+from pagoda.codecs.array_file import digest_of
 from pagoda.codecs.codec import Basis, Fit
 from pagoda.codecs.levels import LevelTable, kernel_tables
 from pagoda.codecs.trellis import level_places, nearest_path
@@ -107,12 +107,13 @@ class CalibratedCodec:
 
     @property
     def digest(self) -> str:
-        """Of `arrays`."""
-        found = blake2b(digest_size=16)
-        for name, array in sorted(self.arrays.items()):
-            found.update(f"{name} {array.shape} {array.dtype}\n".encode())
-            found.update(np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()
+        """See `SideCodec`."""
+        return digest_of(self.arrays)
+
+    @property
+    def mean(self) -> Array | None:
+        """None: the first number of the basis holds it."""
+        return None
 
     def code(self, head_size: int) -> VectorCode:
         """See `code_of`."""

@@ -1,27 +1,21 @@
-"""Calibrated codecs on disk: a safetensors file with the arrays of each layer and side.
-
-Beside them it has a digest of each side, so that a file that was damaged counts as absent.
-"""
+"""Calibrated codecs on disk: the arrays of each layer and side, and which layers have any."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
+from pagoda.codecs.array_file import read_arrays, write_arrays
 from pagoda.codecs.calibrated import CalibratedCodec, Widths, path_widths
 from pagoda.codecs.codec import Codec
 from pagoda.codecs.levels import level_table
 from pagoda.kernels.array import Array
 
 _SIDES = ("key", "value")
-_DIGESTS = "digests"
-"""The file's word on its content: of each layer those of its keys and values, or null."""
+_CODED = "coded"
+"""[layers] bool: which have a codec."""
 
 
 def save_codecs(path: Path, codecs: Sequence[Codec | None]) -> None:
@@ -35,43 +29,21 @@ def save_codecs(path: Path, codecs: Sequence[Codec | None]) -> None:
         for name, side in _sides(codec).items()
         for kind, array in side.arrays.items()
     }
-    write_arrays(path, arrays, {_DIGESTS: json.dumps(_digests(codecs))})
-
-
-def write_arrays(path: Path, arrays: Mapping[str, Array], told: dict[str, str]) -> None:
-    """A safetensors file, whole or not at all; `told`: what it says of them. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        beside = Path(file.name)
-        try:
-            whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-            file.write(save(whole, told))
-            file.close()
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+    write_arrays(path, arrays | {_CODED: np.array([codec is not None for codec in codecs])})
 
 
 def load_codecs(path: Path, widths: Widths) -> tuple[Codec | None, ...] | None:
     """What `save_codecs` wrote; None where there is nothing, or not that."""
-    try:
-        with safe_open(path, "np") as file:
-            digests = json.loads((file.metadata() or {})[_DIGESTS])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        codecs = tuple(
-            None if told is None else _codec(arrays, layer, widths)
-            for layer, told in enumerate(digests)
-        )
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, IndexError):
+    arrays = read_arrays(path)
+    if arrays is None:
         return None
-    return codecs if _digests(codecs) == digests else None
-
-
-def _digests(codecs: Sequence[Codec | None]) -> list[list[str] | None]:
-    return [
-        None if codec is None else [side.digest for side in _sides(codec).values()]
-        for codec in codecs
-    ]
+    try:
+        return tuple(
+            _codec(arrays, layer, widths) if is_coded else None
+            for layer, is_coded in enumerate(arrays[_CODED])
+        )
+    except (KeyError, ValueError, IndexError):
+        return None
 
 
 def _sides(codec: Codec | None) -> dict[str, CalibratedCodec]:

@@ -2,7 +2,8 @@
 
 A vector is turned into a basis, its numbers become the nearest levels, and a scale goes beside
 them. Attention multiplies levels, and scales meet scores and weights, so nothing is ever turned
-back: queries are turned as keys are, and what attention gives is turned back as values were.
+back: queries are turned as keys are, and what attention gives is turned back as values were. What
+is taken out of keys nobody gives back (`centred`).
 """
 
 from __future__ import annotations
@@ -55,6 +56,16 @@ class SideCodec(Protocol):
     @property
     def weights(self) -> Array | None:
         """[num_kv_heads, head_size] float32: of the errors, where the fit is weighted."""
+        ...
+
+    @property
+    def mean(self) -> Array | None:
+        """[num_kv_heads, head_size] float32: what is taken out of keys first; None: nothing."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of what was found for a model; "": nothing was."""
         ...
 
     def code(self, head_size: int) -> VectorCode:
@@ -111,6 +122,16 @@ class VectorCodec:
     def weights(self) -> Array | None:
         """None."""
         return None
+
+    @property
+    def mean(self) -> Array | None:
+        """None."""
+        return None
+
+    @property
+    def digest(self) -> str:
+        """Empty."""
+        return ""
 
     def basis(self, head_size: int) -> Basis | None:
         """See `SideCodec`: a rotation turns queries as it turns keys."""

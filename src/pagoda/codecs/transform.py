@@ -7,9 +7,7 @@ step suits all numbers. Those that vary less than a step become zeros, and take 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -86,15 +84,6 @@ class RunTransform(NamedTuple):
     def sides(self) -> tuple[SideTransform, SideTransform]:
         """Keys and values."""
         return self.key, self.value
-
-
-def digest_of(arrays: Iterable[tuple[str, Array]]) -> str:
-    """Hex digits that stand for arrays and their names."""
-    found = blake2b(digest_size=16)
-    for name, array in arrays:
-        found.update(f"{name} {array.shape} {array.dtype}\n".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
 
 
 def _lower(metric: Array) -> Array:

@@ -64,7 +64,7 @@ class EngineOptions:
     (fp8_e4m3), fp8_e5m2, fp8_per_token_head, int8_per_token_head; int4_per_token_head and
     turboquant_ with k8v4, 4bit_nc, k3v4_nc or 3bit_nc, which leaves the two layers at each end as
     they are. On CPUs also float32 and bfloat16, and int4, int3 and int2, which are calibrated for a
-    model when it first starts with them."""
+    model when it first starts with them, as what fp8 leaves out of keys there is."""
     kv_cache_dtype_skip_layers: Sequence[int] | None = None
     """Numbers of layers whose keys and values are stored as `dtype` all the same; None: none."""
     kv_cache_memory_bytes: int | None = None

@@ -135,6 +135,11 @@ class AttentionSpec:
         """Products of a head for a token and one that it attends to: of scores, of values."""
         return 2 * self.head_dim
 
+    @property
+    def ignores_shifts(self) -> bool:
+        """Whether what is added to all scores of a query changes nothing."""
+        return self.logit_cap is None and not self.sink_logits
+
     def num_weights(self, hidden_size: int) -> int:
         """Numbers in its matrices."""
         return 2 * hidden_size * (self.num_heads + self.num_kv_heads) * self.head_dim

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.spec import CacheSpec, WindowedLayer
-from pagoda.codecs import CALIBRATED, CODECS, LATENT_CODECS, CalibratedCodec, Codec, codec_of
+from pagoda.codecs import CALIBRATED, CODECS, LATENT_CODECS, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.kernels.latent_code import LatentCode
@@ -132,9 +132,9 @@ class CPUStorage(BlockStorage):
 
     @property
     def namespace(self) -> str:
-        """See `BlockStorage`; codecs that were calibrated otherwise are others."""
+        """See `BlockStorage`; codecs that were found otherwise are others."""
         sides = [side for codec in self.codecs if codec for side in (codec.key, codec.value)]
-        found = [side.digest for side in sides if isinstance(side, CalibratedCodec)]
+        found = [side.digest for side in sides if side.digest]
         return " ".join((super().namespace, *found))
 
     def populate(self) -> Iterator[None]:

@@ -55,8 +55,8 @@ class Calibration:
 
     spec: DecoderSpec
     weights: PanelWeights
-    files: ModelFiles
-    """Where its tokenizer is."""
+    files: ModelFiles | None
+    """Where its tokenizer is; None: there are weights alone."""
     num_threads: int
 
     def codecs(self, name: str) -> tuple[Codec | None, ...]:
@@ -78,8 +78,10 @@ class Calibration:
         return found
 
     def path_of(self, name: str, recipe: str = _RECIPE) -> Path | None:
-        """Where what is found for it is kept; None: there is no home."""
+        """Where what is found for it is kept; None: there is no home, or the model has no name."""
         directory = _directory()
+        if self.files is None:
+            return None
         file_name = f"{_plain(self.files.name)}-{name}-{self._digest(recipe)}.safetensors"
         return directory and directory / file_name
 
@@ -119,8 +121,12 @@ class Calibration:
     def windows(self, field: str, name: str) -> list[list[int]]:
         """Tokens of the text, in windows that each begin as the model wants a text to.
 
-        Raises `InvalidOptionError`, of the field, for a tokenizer that makes none of them.
+        Raises `InvalidOptionError`, of the field, for a tokenizer that makes none of them, and
+        where there is none.
         """
+        if self.files is None:
+            limit = "is calibrated with a model's tokenizer, and there are weights alone"
+            raise InvalidOptionError(field, name, limit)
         tokenizer = Tokenizer(self.files)
         opening = tokenizer.encode("")
         token_ids = tokenizer.encode(_text(), add_special_tokens=False)

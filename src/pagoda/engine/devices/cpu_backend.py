@@ -12,11 +12,11 @@ import numba
 import torch
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.codecs import CALIBRATED, Codec, codec_of
 from pagoda.engine.devices.backend import Running
 from pagoda.engine.devices.cache_spec import asked_cache_spec
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
+from pagoda.engine.devices.layer_codecs import layer_codecs, moves_queries
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
 from pagoda.engine.devices.numerics import cpu_numerics
 from pagoda.engine.devices.transform_calibration import TransformCalibration
@@ -152,25 +152,16 @@ class CPUModel:
 
         return measure_limits(self.weights.dtype, of_bytes=_rounds_rows(options))
 
-    def calibrated(self, name: str, num_threads: int) -> tuple[Codec | None, ...]:
-        """The codecs of all layers for a format that is calibrated for a model.
-
-        Raises `InvalidOptionError` for a model without files, which have its tokenizer.
-        """
-        if self.files is None:
-            limit = "is calibrated with a model's tokenizer, and there are weights alone"
-            raise InvalidOptionError("kv_cache_dtype", name, limit)
-        return Calibration(self.spec, self.weights, self.files, num_threads).codecs(name)
+    def calibration(self, num_threads: int) -> Calibration:
+        """Finds what a format has to know of the model."""
+        return Calibration(self.spec, self.weights, self.files, num_threads)
 
     def packings(
         self, of_field: str, forms: Sequence[str], cache: CacheSpec, options: EngineOptions
     ) -> list[TransformPacking]:
         """Transforms are found, or read from disk. All forms share them in memory."""
         asked = ", ".join(forms)
-        if self.files is None:
-            limit = "is calibrated with a model's tokenizer, and there are weights alone"
-            raise InvalidOptionError(of_field, asked, limit)
-        calibration = Calibration(self.spec, self.weights, self.files, _num_threads(options))
+        calibration = self.calibration(_num_threads(options))
         found = TransformCalibration(calibration).find(of_field, asked)
         longest = options.max_model_len or self.spec.max_position_embeddings
         numbers, rotary = BlockNumbers.of(cache), rotary_of(self.spec, longest)
@@ -197,8 +188,7 @@ class CPUModel:
         limits = policy.default_limits.or_given(
             options.max_num_batched_tokens, options.max_num_seqs
         )
-        num_threads, rounds_rows = _num_threads(options), _rounds_rows(options)
-        return SizedCPU(self, capacity, asked, limits, num_threads, rounds_rows)
+        return SizedCPU(self, capacity, asked, limits, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +199,18 @@ class SizedCPU:
     capacity: Capacity[CacheSpec]
     asked: CacheSize
     limits: StepLimits
-    num_threads: int
-    rounds_rows: bool
-    """Activations are rounded to eight bits."""
+    options: EngineOptions
 
     def start(self) -> Running:
         """Sets PyTorch's number of threads."""
-        torch.set_num_threads(self.num_threads)
+        num_threads = _num_threads(self.options)
+        torch.set_num_threads(num_threads)
         model, capacity = self.model, self.capacity
-        codecs = self._codecs()
+        codecs = layer_codecs(
+            capacity.spec,
+            model.calibration(num_threads),
+            moves_queries=moves_queries(self.options),
+        )
         try:
             storage = CPUStorage(capacity.spec, capacity.num_blocks, codecs)
         except (OSError, MemoryError) as error:
@@ -228,8 +221,8 @@ class SizedCPU:
             model.weights,
             storage,
             capacity.max_model_len,
-            self.num_threads,
-            rounds_rows=self.rounds_rows,
+            num_threads,
+            rounds_rows=_rounds_rows(self.options),
         )
         with told_if_slow("preparing the kernels; the first time on a machine some 20 s"):
             executor.warm_up()
@@ -240,19 +233,9 @@ class SizedCPU:
             storage=storage,
             warm_up_draws=partial(warm_up_sampler, temperature=1.0),
             chores=storage.populate(),
-            takes_all_cores=self.num_threads >= num_usable_cores(),
+            takes_all_cores=num_threads >= num_usable_cores(),
             numerics=cpu_numerics,
         )
-
-    def _codecs(self) -> list[Codec | None]:
-        """Of each layer; those that are calibrated are found, or read from disk."""
-        layers = self.capacity.spec.layers
-        names = {layer.dtype for layer in layers} & set(CALIBRATED)
-        found = {name: self.model.calibrated(name, self.num_threads) for name in names}
-        return [
-            found[layer.dtype][number] if layer.dtype in found else codec_of(layer.dtype)
-            for number, layer in enumerate(layers)
-        ]
 
 
 def _require_followed(options: EngineOptions) -> None:

@@ -23,6 +23,8 @@ class CodeFields(NamedTuple):
     value_levels: int
     value_bounds: int
     value_weights: int
+    key_mean: int
+    """[num_kv_heads, head_dim] float32: taken out of keys before they are turned"""
     query_turn: int
     key_turn: int
     value_turn: int

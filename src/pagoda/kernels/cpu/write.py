@@ -125,11 +125,14 @@ def turn_rows(
 ) -> None:  # fmt: skip
     """Turn queries, keys and values of some rows into the basis that codes are in, in place.
 
-    rows: as `write_row` takes them, `row_bytes` apart. memory: [count, head_dim] float32.
+    What is taken out of keys goes first. rows: as `write_row` takes them, `row_bytes` apart.
+    memory: [count, head_dim] float32.
     """
     num_kv_heads, size = shape.num_kv_heads, shape.head_dim * 4
     turn_queries(routines, rows, row_bytes, count, codes, shape, memory)
     keys = rows + num_kv_heads * shape.group_size * size
+    if codes.key_mean != 0:
+        _take_out(keys, row_bytes, count, codes.key_mean, num_kv_heads * shape.head_dim)
     for h in range(num_kv_heads):
         matrix = h * shape.head_dim * size
         if codes.query_turn != 0:
@@ -138,6 +141,15 @@ def turn_rows(
         if codes.value_turn != 0:
             value = keys + (num_kv_heads + h) * size
             call(routines.turn, (value, row_bytes // 4, codes.value_turn + matrix, count, memory))
+
+
+@njit(error_model="numpy")
+def _take_out(keys: int, row_bytes: int, count: int, mean: int, width: int) -> None:
+    """Subtract the mean, [width] float32, from so many rows' keys."""
+    for r in range(count):
+        key = keys + r * row_bytes
+        for i in range(width):
+            put_number(key, i, number_at(key, i, False) - number_at(mean, i, False), False)
 
 
 @njit(error_model="numpy")
