@@ -12,16 +12,19 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+import pagoda
 import side_by_side
 from by_file import place_of, scope_of
 from pagoda.engine.build import Model, load_model
 from pagoda.engine.devices import calibration, find
 from pagoda.engine.options import EngineOptions
+from pagoda.kernels.cpu.fingerprint import fingerprint_of
 from server.browser import Browser, running_browser
 
 __all__ = ["MAX_MODEL_LEN", "triton_device"]
@@ -30,6 +33,8 @@ MAX_MODEL_LEN = 1024
 """The longest sequence of the default model, where tests share it."""
 CALIBRATION_CHARACTERS = 500
 """Of the text that formats are calibrated by in tests, which is a hundred times as long."""
+CALIBRATES = ("codecs/*.py", "engine/devices/*calibration*.py", "execution/cpu/*.py")
+"""What calibrations follow from, beside models and kernels."""
 MUCH_BYTES = 2**26
 """Garbage is looked for, in a quarter second, where a process has grown by so much with a file."""
 PROCESS = psutil.Process()
@@ -76,10 +81,18 @@ def engines_on_cpus() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def calibrated_by_little() -> Iterator[None]:
     """Formats are calibrated by the beginning of the text: what is found is worse, and no test asks
-    how good it is. The whole text takes the default model a minute."""
-    whole = calibration._text()
+    how good it is. The whole text takes the default model a minute. What earlier runs have kept
+    counts where the code that found it is the same."""
+    whole, digest = calibration._text(), calibration.Calibration._digest
+    root = Path(pagoda.__file__).parent
+    code = fingerprint_of(file for each in CALIBRATES for file in sorted(root.glob(each)))
+
+    def digest_here(own: calibration.Calibration, recipe: str) -> str:
+        return digest(own, f"{recipe} {code}")
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "_text", lambda: whole[:CALIBRATION_CHARACTERS])
+        patch.setattr(calibration.Calibration, "_digest", digest_here)
         yield
 
 

@@ -40,6 +40,13 @@ def test_no_path_costs_less_than_the_nearest(bits: int) -> None:
         assert cost == pytest.approx(least, rel=1e-5)
 
 
+def test_many_chunks_have_the_paths_that_each_has_by_itself() -> None:
+    made, levels = numbers(1030, 2), levels_of(2)
+    weights = np.exp(np.random.default_rng(0).normal(size=made.shape)).astype(np.float32)
+    parts = [nearest_path(made[part], weights[part], levels) for part in (slice(7), slice(7, None))]
+    assert np.array_equal(nearest_path(made, weights, levels), np.concatenate(parts))
+
+
 @pytest.mark.parametrize("bits", range(2, MOST_PATH_BITS + 1))
 def test_a_path_loses_less_than_numbers_on_their_own(bits: int) -> None:
     made, levels = numbers(500, bits), levels_of(bits)

@@ -4,6 +4,7 @@ may not be moved."""
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,11 @@ def test_windows_without_sinks_see_no_difference(model: Model) -> None:
     assert centred(stored(model, kv_retention="window:64")) == [0, 1]
 
 
+def test_positions_past_the_models_length_have_other_means(model: Model) -> None:
+    longer = replace(model, max_model_len=model.spec.max_position_embeddings + 16)
+    assert centred(stored(longer, kv_retention="window:64")) == []
+
+
 @pytest.mark.parametrize("family", ["gemma2", "gpt-oss"])
 def test_scores_that_are_capped_or_meet_sinks_keep_their_keys(
     tmp_path: Path, kept: Path, family: str
@@ -162,6 +168,6 @@ def test_scores_that_are_capped_or_meet_sinks_keep_their_keys(
     model = load(write_checkpoint(tmp_path / "model", CASES[family]))
     calibration = model.loaded.calibration(1)  # type: ignore[attr-defined]
     cache = model.spec.cache_spec(16, "fp8_e4m3")
-    codecs = layer_codecs(cache, calibration, moves_queries=False)
+    codecs = layer_codecs(cache, calibration, ignores_means=True)
     assert set(codecs) == {CODECS["fp8_e4m3"]}
     assert not kept.exists()

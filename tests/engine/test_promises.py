@@ -8,6 +8,7 @@ by every sixth layer, in float32 and in bfloat16: every token and how likely it 
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property
@@ -26,6 +27,7 @@ from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.request import SamplingParams
+from pagoda.tiers.key_file import write_new_secret
 from prompts import PROMPTS
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
@@ -51,7 +53,7 @@ class Subject:
         assert len(PROMPTS) == 24
         self.model, self._num_tokens = model, num_tokens
         self.prompts = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
-        first = DTYPES.index(model.dtype)
+        first = 2 * DTYPES.index(model.dtype)  # bfloat16 has the longest
         self.shared = range(first, len(PROMPTS), 3)
         """Prompts that are asked again and again: others in each dtype."""
         self.share = [self.prompts[number] for number in self.shared]
@@ -64,6 +66,13 @@ class Subject:
         model = replace(self.model, max_model_len=max_model_len)
         return LLM.from_engine(connect(model, EngineOptions(**(defaults | options))))  # type: ignore[arg-type]
 
+    def make_short(self, num_tokens: int) -> LLM:
+        """An engine with a third of the blocks that the share of the prompts takes."""
+        longest = 128
+        demand = sum(-(-(len(each) + num_tokens) // SMALL_BLOCK) for each in self.share)
+        num_blocks = max(demand // 3, longest // SMALL_BLOCK)
+        return self.make(max_model_len=longest, num_gpu_blocks_override=num_blocks)
+
     @cached_property
     def baseline(self) -> Told:
         """All prompts at once, in larger blocks, and nothing cached: the miss."""
@@ -75,9 +84,12 @@ class Subject:
         return [self.baseline[number][:num_tokens] for number in self.shared]
 
 
+def greedy(num_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, logprobs=0)
+
+
 def told(llm: LLM, prompts: Sequence[list[int]], num_tokens: int) -> Told:
-    greedy = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, logprobs=0)
-    outputs = llm.generate(prompts, greedy, use_tqdm=False)
+    outputs = llm.generate(prompts, greedy(num_tokens), use_tqdm=False)
     llm.engine.scheduler.cache.check_integrity()
     return [_told(output.outputs[0]) for output in outputs]
 
@@ -171,11 +183,11 @@ in_float32 = pytest.mark.parametrize("model", ["float32"], indirect=True)
 
 
 @pytest.mark.threads
-@in_float32
 def test_all_cores_answer_like_one(some: Subject) -> None:
-    """First of all tests: what has all cores waits for other processes."""
-    llm = some.make(threads=None)
-    assert told(llm, some.share, FEW_TOKENS) == some.answers(FEW_TOKENS)
+    """Many rows, and one prompt's. First of all tests: what has all cores waits for others."""
+    llm, answers = some.make(threads=None, enable_prefix_caching=False), some.answers(FEW_TOKENS)
+    assert told(llm, some.share, FEW_TOKENS) == answers
+    assert told(llm, some.share[:1], FEW_TOKENS) == answers[:1]
 
 
 @in_float32
@@ -192,13 +204,36 @@ def test_the_whole_model_answers_alike_whatever_the_cache_does(whole: Subject) -
     alone = whole.make(enable_prefix_caching=False)
     for prompt, answer in list(zip(whole.share, answers, strict=True))[::3]:
         assert told(alone, [prompt], FEW_TOKENS) == [answer]
-    llm = whole.make(max_num_batched_tokens=48)
+    short = whole.make_short(FEW_TOKENS)
+    assert told(short, whole.share, FEW_TOKENS) == answers
+    assert short.stats().num_preemptions > 0
+    llm = whole.make(max_num_batched_tokens=7)
     preempt_every_fourth(llm)
     assert told(llm, whole.share, FEW_TOKENS) == answers
     cold = llm.stats().prefix_cache_hits
     assert told(llm, whole.share, FEW_TOKENS) == answers
     assert llm.stats().prefix_cache_hits > cold + LARGE_CHUNK
     assert llm.stats().num_preemptions > 0
+
+
+@pytest.mark.parametrize("model", ["bfloat16"], indirect=True)
+def test_a_conversation_with_the_whole_model_goes_on_in_another_engine(
+    whole: Subject, tmp_path: Path
+) -> None:
+    """And as it would where nothing is cached, weights as they are stored."""
+    write_new_secret("key", key := tmp_path / "key")
+    here, there = (whole.make(kv_tier_key_file=str(key)) for _ in range(2))
+    [begun] = here.generate([whole.share[0]], greedy(FEW_TOKENS), use_tqdm=False, session_id="tea")
+    tokens = [*begun.prompt_token_ids, *begun.outputs[0].token_ids]
+    with here.sessions.export("", "tea").file as file:
+        content = file.read()
+    present = there.sessions.import_file("", io.BytesIO(content))
+    assert present.num_cached_tokens == (len(tokens) - 1) // SMALL_BLOCK * SMALL_BLOCK
+    expected = told(whole.make(enable_prefix_caching=False), [tokens], FEW_TOKENS)
+    for llm in (here, there):
+        cold = llm.stats().prefix_cache_hits
+        assert told(llm, [tokens], FEW_TOKENS) == expected
+        assert llm.stats().prefix_cache_hits > cold
 
 
 def test_each_alone_answers_like_all_at_once(some: Subject) -> None:
@@ -237,10 +272,8 @@ def test_chunks_answer_like_the_whole(some: Subject, chunk: int) -> None:
 
 
 def test_preempted_sequences_answer_like_undisturbed_ones(some: Subject) -> None:
-    longest, num_tokens = 128, 2 * SMALL_BLOCK
-    demand = sum(-(-(len(prompt) + num_tokens) // SMALL_BLOCK) for prompt in some.share)
-    num_blocks = max(demand // 3, longest // SMALL_BLOCK)
-    llm = some.make(max_model_len=longest, num_gpu_blocks_override=num_blocks)
+    num_tokens = 2 * SMALL_BLOCK
+    llm = some.make_short(num_tokens)
     assert told(llm, some.share, num_tokens) == some.answers(num_tokens)
     assert llm.stats().num_preemptions > 0
 

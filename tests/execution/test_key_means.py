@@ -119,6 +119,32 @@ def test_first_tokens_keep_their_keys_exactly(
         assert (np.abs(moved - whole) <= np.abs(first - whole) / 16 + 2.0**-10).all()
 
 
+@pytest.mark.parametrize("far", [900.0, -900.0, np.inf, np.nan])
+def test_what_the_form_cuts_off_moves_nothing(far: float) -> None:
+    """The first token's key may be far from all others, or no number."""
+    means = KeyMeans(SPEC)
+    means.read(executor(), TEXTS[0])
+    whole = list(means.of_layers(Exact("e4m3", 8)))[1]
+    means._first[1][0, 0] = far
+    moved = list(means.of_layers(E4M3))[1]
+    assert whole is not None
+    assert moved is not None
+    assert moved[0, 0] == whole[0, 0]
+    assert np.isfinite(moved).all()
+
+
+def test_means_that_are_no_numbers_leave_nothing_out() -> None:
+    means = KeyMeans(SPEC)
+    means.read(executor(), TEXTS[0])
+    total = means._sums[1]
+    assert total is not None
+    total[0, :2] = np.nan, np.inf
+    means._first[1][0, :2] = 3.0, 0.3
+    moved = list(means.of_layers(E4M3))[1]
+    assert moved is not None
+    assert np.abs(moved[0, :2]).max() < 0.2
+
+
 def test_a_sequence_of_first_tokens_alone_tells_nothing() -> None:
     means = KeyMeans(SPEC)
     means.read(executor(), tokens(FIRST_TOKENS - 1))

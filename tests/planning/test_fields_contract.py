@@ -225,6 +225,8 @@ def table_config(name: str) -> Config:
 
 def form_of(value: Any) -> Any:
     """What two configs have alike that differ in numbers alone, or in how many layers they list."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(sorted(set(value)))
     if isinstance(value, dict):
         return tuple(sorted((name, form_of(inner)) for name, inner in value.items()))
     return value if isinstance(value, str | bool) else type(value).__name__
@@ -235,9 +237,17 @@ def num_layers(name: str) -> int:
     return int(config.get("text_config", config)["num_hidden_layers"])
 
 
-_BY_SIZE = sorted(ROWS, key=num_layers, reverse=True)
+def states_head_size(name: str) -> bool:
+    """A head's size is another than that of an even part of the hidden state."""
+    config = table_config(name)
+    config = config.get("text_config", config)
+    head_size, num_heads = config.get("head_dim"), config.get("num_attention_heads")
+    return head_size is not None and head_size * num_heads != config["hidden_size"]
+
+
+_BY_SIZE = sorted(ROWS, key=lambda name: (states_head_size(name), -num_layers(name)))
 FORMS = sorted({form_of(table_config(name)): name for name in _BY_SIZE}.values())
-"""Of rows that differ in numbers alone, the one with fewest layers."""
+"""Of rows that differ in numbers alone, one that states its heads' size, with few layers."""
 CONFIGS_READ = [*CASES, *FORMS]
 
 

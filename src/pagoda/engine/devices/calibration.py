@@ -37,7 +37,7 @@ from pagoda.storage.cpu_storage import CPUStorage
 
 logger = logging.getLogger("pagoda")
 
-_RECIPE = "4"
+_RECIPE = "5"
 """Another one for every change to what is found."""
 _TEXT = "calibration.txt"
 _NUM_WINDOWS = 8

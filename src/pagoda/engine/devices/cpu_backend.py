@@ -16,7 +16,7 @@ from pagoda.engine.devices.backend import Running
 from pagoda.engine.devices.cache_spec import asked_cache_spec
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
-from pagoda.engine.devices.layer_codecs import layer_codecs, moves_queries
+from pagoda.engine.devices.layer_codecs import ignores_means, layer_codecs
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
 from pagoda.engine.devices.numerics import cpu_numerics
 from pagoda.engine.devices.transform_calibration import TransformCalibration
@@ -206,10 +206,11 @@ class SizedCPU:
         num_threads = _num_threads(self.options)
         torch.set_num_threads(num_threads)
         model, capacity = self.model, self.capacity
+        is_past_length = capacity.max_model_len > model.spec.max_position_embeddings
         codecs = layer_codecs(
             capacity.spec,
             model.calibration(num_threads),
-            moves_queries=moves_queries(self.options),
+            ignores_means=ignores_means(self.options, is_past_length=is_past_length),
         )
         try:
             storage = CPUStorage(capacity.spec, capacity.num_blocks, codecs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, CENTRED, CentredCodec, Codec, VectorCodec, codec_of
 from pagoda.engine.devices.calibration import Calibration
@@ -9,11 +11,15 @@ from pagoda.engine.devices.mean_calibration import MeanCalibration
 from pagoda.engine.options import EngineOptions
 from pagoda.models.decoder import AttentionSpec
 
+logger = logging.getLogger("pagoda")
+
+_CENTRED = "keys of %d of %d layers are stored less a part of their mean"
+
 
 def layer_codecs(
-    cache: CacheSpec, calibration: Calibration, *, moves_queries: bool
+    cache: CacheSpec, calibration: Calibration, *, ignores_means: bool
 ) -> list[Codec | None]:
-    """Those that are calibrated are found, or read from disk. `moves_queries`: see below.
+    """Those that are calibrated are found, or read from disk. `ignores_means`: see below.
 
     Raises as `Calibration.codecs` does.
     """
@@ -23,15 +29,20 @@ def layer_codecs(
         found[layer.dtype][number] if layer.dtype in found else codec_of(layer.dtype)
         for number, layer in enumerate(cache.layers)
     ]
-    if not moves_queries:
+    if ignores_means:
         _centre(codecs, cache, calibration)
     return codecs
 
 
-def moves_queries(options: EngineOptions) -> bool:
-    """Whether a query may meet some of its keys turned otherwise than the rest: sinks that are
-    apart from the window. What is taken out of keys would then move their scores otherwise too."""
-    return options.retention.sinks > 0 or options.request_kv_retention
+def ignores_means(options: EngineOptions, *, is_past_length: bool) -> bool:
+    """Whether what keys have in common, at positions of the model's length, may be left out.
+
+    Sinks that are apart from the window are met by queries that are turned otherwise, so their
+    scores would move otherwise too. `is_past_length`: there are positions behind the model's
+    length, as windows allow, where keys have something else in common.
+    """
+    meets_sinks = options.retention.sinks > 0 or options.request_kv_retention
+    return not meets_sinks and not is_past_length
 
 
 def _centre(codecs: list[Codec | None], cache: CacheSpec, calibration: Calibration) -> None:
@@ -44,7 +55,10 @@ def _centre(codecs: list[Codec | None], cache: CacheSpec, calibration: Calibrati
         and isinstance(attention, AttentionSpec)
         and attention.ignores_shifts
     ]
-    means = MeanCalibration(calibration).find() if chosen else ()
+    if not chosen:
+        return
+    logger.info(_CENTRED, len(chosen), len(codecs))
+    means = MeanCalibration(calibration).find()
     for number in chosen:
         codec, mean = codecs[number], means[number]
         assert codec is not None

@@ -15,6 +15,7 @@ import numpy as np
 from pagoda.codecs import VectorCodec
 from pagoda.codecs.array_file import read_arrays, write_arrays
 from pagoda.engine.devices.calibration import Calibration, keep
+from pagoda.engine.devices.numerics import cpu_numerics
 from pagoda.engine.slow_notice import told_if_slow
 from pagoda.execution.cpu.key_means import KeyMeans
 from pagoda.kernels.array import Array
@@ -23,8 +24,10 @@ from pagoda.models.decoder import AttentionSpec
 logger = logging.getLogger("pagoda")
 
 _NAME = "fp8"
-_RECIPE = "2"
+_RECIPE = "3"
 """Another one for every change to what is found."""
+_FORM = VectorCodec("e4m3", 8)
+"""Of keys in all of `CENTRED`."""
 _NUM_TOKENS = 128
 _GOLDEN = 0.6180339887498949
 """Multiples of it fall evenly between whole numbers."""
@@ -40,7 +43,7 @@ class MeanCalibration:
     def find(self) -> tuple[Array | None, ...]:
         """As `KeyMeans.of_layers`, from disk if it is there."""
         own = self.calibration
-        path = own.path_of(_NAME, _RECIPE)
+        path = own.path_of(_NAME, f"{_RECIPE} {cpu_numerics()}")  # to the bit, for shared tiers
         kept = read_arrays(path) if path else None
         if kept is not None and self._suits(kept):
             return tuple(kept.get(str(number)) for number in range(len(own.spec.layers)))
@@ -49,7 +52,7 @@ class MeanCalibration:
         with told_if_slow("reading them"):
             means = KeyMeans(own.spec)
             means.read(own.executor(len(token_ids)), token_ids)
-            found = tuple(means.of_layers(VectorCodec("e4m3", 8)))
+            found = tuple(means.of_layers(_FORM))
         arrays = {str(number): mean for number, mean in enumerate(found) if mean is not None}
         if own.files is not None:  # weights alone are nobody's at the next start
             keep(path, lambda path: write_arrays(path, arrays))

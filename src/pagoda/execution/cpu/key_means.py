@@ -57,7 +57,7 @@ class KeyMeans:
         """[num_kv_heads, head_size] float32 each; None: the layer has no keys.
 
         Moved by less than a step of what keys are stored in, so that what is left of first tokens'
-        keys is stored exactly. What is not finite is 0: it stays where it is.
+        keys is stored exactly, where the form reaches that far. What is not finite is 0.
         """
         for layer, (attention, total) in enumerate(zip(self._attention, self._sums, strict=True)):
             if attention is None or total is None:
@@ -65,9 +65,9 @@ class KeyMeans:
                 continue
             mean = _SHARE * total / max(1, self._num_tokens)
             turn = _average_turn(_rates(attention), self._longest)
-            first, left_out = self._first[layer], _turned(mean, turn).astype(np.float32)
-            left_out = first - form.recall(first - left_out)
-            yield np.where(np.isfinite(left_out), left_out, np.float32(0))
+            left_out = _turned(mean, turn).astype(np.float32)
+            left_out = np.where(np.isfinite(left_out), left_out, np.float32(0))
+            yield _moved(left_out, self._first[layer], form)
 
     def _add(self, layer: int, rows: Array) -> None:
         attention, total = self._attention[layer], self._sums[layer]
@@ -79,6 +79,13 @@ class KeyMeans:
         positions = np.arange(FIRST_TOKENS, len(rows))
         turns = np.exp(-1j * np.outer(positions, _rates(attention)))
         total += _turned(keys[FIRST_TOKENS:], turns[:, None]).sum(0)
+
+
+def _moved(left_out: Array, first: Array, form: VectorCodec) -> Array:
+    """So that `first` less it is a number of the form. Numbers that the form cuts off stay."""
+    rest = first - left_out
+    largest = form.recall(np.full_like(rest, np.finfo(np.float32).max))
+    return np.where(np.abs(rest) <= largest, first - form.recall(rest), left_out)
 
 
 def _rates(attention: AttentionSpec) -> Array:
