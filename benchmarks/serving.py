@@ -330,7 +330,7 @@ async def probe_once(
     """Seconds to the first byte of an answer to a prompt that Alice has asked, or another one as
     long: something is asked in either case, so that the server has done as much."""
     body = {"temperature": 0, "max_tokens": 1}
-    own, other = prompt_ids(number, _PROBE_TOKENS), prompt_ids(-1 - number, 16)
+    own, other = prompt_ids(number, _PROBE_TOKENS), prompt_ids(number + 700_000, 16)
     other += prompt_ids(number + 500_000, _PROBE_TOKENS - 16)
     status, _, _ = await server.ask({**body, "prompt": own if is_hit else other})
     assert status == 200
