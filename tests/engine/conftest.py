@@ -6,6 +6,7 @@ from __future__ import annotations
 import triton_device  # noqa: F401  # isort: skip
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from ahead import let_run_ahead
@@ -48,3 +49,10 @@ def make_llm(tiny_model: Model, request: pytest.FixtureRequest) -> MakeLLM:
         return LLM.from_engine(let_run_ahead(engine) if request.param == "ahead" else engine)
 
     return make
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a test's calibrations are kept, and nobody else's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "pagoda" / "calibrations"

@@ -19,6 +19,8 @@ from pagoda.engine.options import EngineOptions
 from pagoda.request import SamplingParams
 from pagoda.storage.cpu_storage import CPUStorage
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6] * 4, [2, 7, 1, 8, 2, 8] * 5]
 CALIBRATES = "calibrating fp8 for this model"
 SHAPE = {"head_dim": 64, "num_hidden_layers": 2, "attention_bias": True}
@@ -33,12 +35,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(checkpoint: Path) -> Model:
     return load(checkpoint)
-
-
-@pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "pagoda" / "calibrations"
 
 
 def load(checkpoint: Path) -> Model:

@@ -16,9 +16,18 @@ from pagoda.sizing.lossy_form import MOST_NUMBERS, require_lossy_form, require_r
 WIDEST = AttentionLayerSpec(MOST_NUMBERS // 64, 64, "bfloat16")
 
 
+def is_refused(*layers: CachedLayer) -> bool:
+    try:
+        require_lossy_form("a field", "kvtc-4x", CPUPolicy(), layers)
+    except InvalidOptionError:
+        return True
+    return False
+
+
 def test_plain_keys_and_values_suit_it() -> None:
     layers = (WIDEST, SlidingWindowLayerSpec(WIDEST, 8), AttentionLayerSpec(2, 64, "float32"))
-    require_lossy_form("a field", "kvtc-4x", CPUPolicy(), layers)
+    assert not is_refused(*layers)
+    assert is_refused(*layers, AttentionLayerSpec(2, 64, "fp8_e4m3"))
 
 
 @pytest.mark.parametrize(

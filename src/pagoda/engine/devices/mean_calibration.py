@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagoda.codecs import VectorCodec
+from pagoda.codecs import CODECS
 from pagoda.codecs.array_file import read_arrays, write_arrays
 from pagoda.engine.devices.calibration import Calibration, keep
 from pagoda.engine.devices.numerics import cpu_numerics
@@ -26,8 +26,8 @@ logger = logging.getLogger("pagoda")
 _NAME = "fp8"
 _RECIPE = "3"
 """Another one for every change to what is found."""
-_FORM = VectorCodec("e4m3", 8)
-"""Of keys in all of `CENTRED`."""
+_KEYS = CODECS["fp8_e4m3"].key
+"""How they are stored."""
 _NUM_TOKENS = 128
 _GOLDEN = 0.6180339887498949
 """Multiples of it fall evenly between whole numbers."""
@@ -52,7 +52,7 @@ class MeanCalibration:
         with told_if_slow("reading them"):
             means = KeyMeans(own.spec)
             means.read(own.executor(len(token_ids)), token_ids)
-            found = tuple(means.of_layers(_FORM))
+            found = tuple(means.of_layers(_KEYS))
         arrays = {str(number): mean for number, mean in enumerate(found) if mean is not None}
         if own.files is not None:  # weights alone are nobody's at the next start
             keep(path, lambda path: write_arrays(path, arrays))

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pagoda.codecs import VectorCodec
+from pagoda.codecs import SideCodec
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.vector_statistics import whole_sequence
 from pagoda.kernels.array import Array
@@ -53,7 +53,7 @@ class KeyMeans:
         spec = executor.storage.spec
         executor.observe(whole_sequence(token_ids, spec.windows, spec.block_size), self._add)
 
-    def of_layers(self, form: VectorCodec) -> Iterator[Array | None]:
+    def of_layers(self, form: SideCodec) -> Iterator[Array | None]:
         """[num_kv_heads, head_size] float32 each; None: the layer has no keys.
 
         Moved by less than a step of what keys are stored in, so that what is left of first tokens'
@@ -81,7 +81,7 @@ class KeyMeans:
         total += _turned(keys[FIRST_TOKENS:], turns[:, None]).sum(0)
 
 
-def _moved(left_out: Array, first: Array, form: VectorCodec) -> Array:
+def _moved(left_out: Array, first: Array, form: SideCodec) -> Array:
     """So that `first` less it is a number of the form. Numbers that the form cuts off stay."""
     rest = first - left_out
     largest = form.recall(np.full_like(rest, np.finfo(np.float32).max))
