@@ -98,6 +98,9 @@ def test_a_match_is_what_all_groups_can_go_on_from() -> None:
     found = cache.match(cache.open(), tokens)
     assert found.num_tokens == 24, "block 6 of the window is seen from 25 on"
     assert [block == HOLE for block in found.block_ids[1::2]] == [True] * 4 + [False] * 2
+    assert cache.match(cache.open(), tokens).in_flight is None
+    again = begun(cache, tokens)
+    assert cache.match(cache.open(), tokens).in_flight == again.keys[6].hash
 
 
 def test_sequences_of_another_retention_share_nothing() -> None:

@@ -175,6 +175,7 @@ def test_an_aborted_request_leaves_no_news(make_llm) -> None:
     assert {output.request_id for output in two.engine.news.outputs} == {"a", "b"}
     two.engine.abort("a")
     assert {output.request_id for output in two.engine.news.outputs} == {"b"}
+    assert {each.request.request_id for each in two.engine.scheduler._running} == {"b"}
 
 
 def test_tables_that_were_written_in_part_are_written_again() -> None:
