@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from checkpoints import CASES, Case, write_checkpoint
-from pagoda.codecs import CODECS, CentredCodec
+from pagoda.codecs import CODECS
 from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.devices.layer_codecs import layer_codecs
 from pagoda.engine.llm import LLM
@@ -64,15 +64,6 @@ def stored(model: Model, **more: object) -> CPUStorage:
     return storage
 
 
-def centred(storage: CPUStorage) -> list[int]:
-    """Layers whose keys are stored less a mean."""
-    return [
-        number
-        for number, codec in enumerate(storage.codecs)
-        if codec is not None and isinstance(codec.key, CentredCodec)
-    ]
-
-
 def test_what_was_found_is_kept_and_answers_alike(
     model: Model, checkpoint: Path, kept: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -82,7 +73,7 @@ def test_what_was_found_is_kept_and_answers_alike(
         (path,) = kept.iterdir()
         written = path.read_bytes()
         assert answers(load(checkpoint), "fp8_e4m3") == first
-        assert centred(stored(model, kv_cache_dtype_skip_layers=(0,))) == [1]
+        assert stored(model, kv_cache_dtype_skip_layers=(0,)).centred_layers == (1,)
         assert caplog.text.count(CALIBRATES) == 1
     path.unlink()
     assert answers(model) == first
@@ -144,17 +135,19 @@ def test_weights_alone_are_read_at_every_start(model: Model, kept: Path) -> None
 def test_keys_stay_as_they_are_where_scores_would_move_apart(
     model: Model, kept: Path, name: str, more: dict[str, object]
 ) -> None:
-    assert centred(stored(model, name=name, **more)) == []
+    assert stored(model, name=name, **more).centred_layers == ()
     assert not kept.exists()
 
 
 def test_windows_without_sinks_see_no_difference(model: Model) -> None:
-    assert centred(stored(model, kv_retention="window:64")) == [0, 1]
+    told = assemble(model, options(kv_retention="window:64"))[0].stored
+    assert told.centred_layers == (0, 1)
+    assert stored(model, kv_retention="window:64").centred_layers == (0, 1)
 
 
 def test_positions_past_the_models_length_have_other_means(model: Model) -> None:
     longer = replace(model, max_model_len=model.spec.max_position_embeddings + 16)
-    assert centred(stored(longer, kv_retention="window:64")) == []
+    assert stored(longer, kv_retention="window:64").centred_layers == ()
 
 
 @pytest.mark.parametrize("family", ["gemma2", "gpt-oss"])

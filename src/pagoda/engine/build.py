@@ -211,7 +211,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         scheduler=scheduler,
         runner=running.runner,
         sampler=running.sampler,
-        stored=stored,
+        stored=replace(stored, centred_layers=running.storage.centred_layers),
         misses=watchers.misses,
         curve=watchers.curve,
         block_lives=watchers.lives,

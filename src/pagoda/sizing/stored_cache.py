@@ -45,6 +45,8 @@ class StoredCache:
     """What stays of a sequence at most, as `--kv-retention` names it."""
     block_bytes: int
     """Of a block of the pool."""
+    centred_layers: tuple[int, ...] = ()
+    """Numbers of the layers whose keys are stored less a part of their mean."""
 
     @property
     def is_plain(self) -> bool:

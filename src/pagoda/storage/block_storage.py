@@ -53,6 +53,11 @@ class BlockStorage(ABC):
         """How K and V of each layer are stored, in a word: blocks of another never match."""
         return ",".join(layer.dtype for layer in self.spec.layers)
 
+    @property
+    def centred_layers(self) -> tuple[int, ...]:
+        """Numbers of the layers whose keys are stored less a part of their mean."""
+        return ()
+
     def copy_blocks(
         self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
     ) -> None:

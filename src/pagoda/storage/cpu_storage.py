@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.spec import CacheSpec, WindowedLayer
-from pagoda.codecs import CALIBRATED, CODECS, LATENT_CODECS, Codec, codec_of
+from pagoda.codecs import CALIBRATED, CODECS, LATENT_CODECS, CentredCodec, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.kernels.latent_code import LatentCode
@@ -136,6 +136,15 @@ class CPUStorage(BlockStorage):
         sides = [side for codec in self.codecs if codec for side in (codec.key, codec.value)]
         found = [side.digest for side in sides if side.digest]
         return " ".join((super().namespace, *found))
+
+    @property
+    def centred_layers(self) -> tuple[int, ...]:
+        """See `BlockStorage`."""
+        return tuple(
+            number
+            for number, codec in enumerate(self.codecs)
+            if codec is not None and isinstance(codec.key, CentredCodec)
+        )
 
     def populate(self) -> Iterator[None]:
         """Have the system provide the memory, one huge page a turn, the first blocks first.
