@@ -13,7 +13,7 @@ import torch
 from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
 
 import calibrated_examples
-from pagoda.codecs import CALIBRATED, CODECS, CentredCodec, Codec, codec_of
+from pagoda.codecs import CALIBRATED, CODECS, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
@@ -128,7 +128,7 @@ def test_what_is_taken_out_of_keys_is_missed_by_nobody(name: str):
     mean = np.random.default_rng(2).normal(size=(2, 64)).astype(np.float32) * 2
     form = codec_of(name)
     assert form is not None
-    codec = Codec(CentredCodec(form.key, mean), form.value)
+    codec = replace(form, key_mean=mean)
     weights = random_weights(UNCAPPED)
     coded = reference_logits(UNCAPPED, weights, tokens(NUM_TOKENS), torch.float32, codec)
     logits = run(name, [NUM_TOKENS], spec=UNCAPPED, codec=codec)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from decoders import decoder_spec, random_weights, rope_spec, tokens
 
-from pagoda.codecs import CentredCodec, VectorCodec
+from pagoda.codecs import Codec, VectorCodec
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.key_means import FIRST_TOKENS, KeyMeans
 from pagoda.execution.cpu.panel_weights import PanelWeights
@@ -113,7 +113,7 @@ def test_first_tokens_keep_their_keys_exactly(
         first, whole = keys[layer][-1][0], found[layer]
         assert moved is not None
         assert whole is not None
-        stored = CentredCodec(E4M3, moved).recall(first)
+        stored = Codec(E4M3, E4M3, moved).recall_keys(first)
         assert stored == pytest.approx(first, abs=1e-6)
         assert not np.array_equal(E4M3.recall(first), first)
         assert (np.abs(moved - whole) <= np.abs(first - whole) / 16 + 2.0**-10).all()

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from pagoda.cache.own_format import is_own
 from pagoda.codecs.calibrated import CALIBRATED, CalibratedCodec
-from pagoda.codecs.centred import CentredCodec
 from pagoda.codecs.codec import Codec, SideCodec, VectorCodec
 from pagoda.codecs.latent import LATENT_CODECS, LatentCodec
 from pagoda.codecs.own import name_of, own_codec
@@ -66,7 +65,6 @@ __all__ = [
     "CODECS",
     "LATENT_CODECS",
     "CalibratedCodec",
-    "CentredCodec",
     "Codec",
     "LatentCodec",
     "SideCodec",

@@ -110,11 +110,6 @@ class CalibratedCodec:
         """See `SideCodec`."""
         return digest_of(self.arrays)
 
-    @property
-    def mean(self) -> Array | None:
-        """None: the first number of the basis holds it."""
-        return None
-
     def code(self, head_size: int) -> VectorCode:
         """See `code_of`."""
         return code_of(self.widths, head_size)

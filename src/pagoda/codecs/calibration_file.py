@@ -57,7 +57,8 @@ def _sides(codec: Codec | None) -> dict[str, CalibratedCodec]:
 
 
 def _codec(arrays: Mapping[str, Array], layer: int, widths: Widths) -> Codec:
-    return Codec(*(_side(arrays, f"{layer}.{name}", getattr(widths, name)) for name in _SIDES))
+    key, value = (_side(arrays, f"{layer}.{name}", getattr(widths, name)) for name in _SIDES)
+    return Codec(key, value)
 
 
 def _side(arrays: Mapping[str, Array], prefix: str, widths: tuple[int, ...]) -> CalibratedCodec:

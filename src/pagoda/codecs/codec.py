@@ -2,8 +2,17 @@
 
 A vector is turned into a basis, its numbers become the nearest levels, and a scale goes beside
 them. Attention multiplies levels, and scales meet scores and weights, so nothing is ever turned
-back: queries are turned as keys are, and what attention gives is turned back as values were. What
-is taken out of keys nobody gives back (`centred`).
+back: queries are turned as keys are, and what attention gives is turned back as values were.
+
+Nor is given back what all keys of a head have in common:
+
+    softmax over tokens t of  q · k_t  =  softmax of  q · (k_t - c)
+
+for any c that is the same for all tokens, since q · c moves all scores of a query alike. Numbers of
+a key that turn slowly with its position have means that are large beside what varies, and the
+steps of float8 grow with what is stored. So keys may be stored less a part of their mean: the same
+bytes, and nothing to do where they are read. It holds where nothing but those scores enters the
+softmax, and as they are (`models.decoder.AttentionSpec.ignores_shifts`).
 """
 
 from __future__ import annotations
@@ -13,6 +22,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from pagoda.codecs.array_file import digest_of
 from pagoda.codecs.levels import LevelTable, gaussian_levels, kernel_tables, uniform_levels
 from pagoda.codecs.rotation import rotation
 from pagoda.kernels.array import Array
@@ -56,11 +66,6 @@ class SideCodec(Protocol):
     @property
     def weights(self) -> Array | None:
         """[num_kv_heads, head_size] float32: of the errors, where the fit is weighted."""
-        ...
-
-    @property
-    def mean(self) -> Array | None:
-        """[num_kv_heads, head_size] float32: what is taken out of keys first; None: nothing."""
         ...
 
     @property
@@ -120,11 +125,6 @@ class VectorCodec:
 
     @property
     def weights(self) -> Array | None:
-        """None."""
-        return None
-
-    @property
-    def mean(self) -> Array | None:
         """None."""
         return None
 
@@ -212,6 +212,24 @@ class Codec:
 
     key: SideCodec
     value: SideCodec
+    key_mean: Array | None = None
+    """[num_kv_heads, head_size] float32: what is taken out of keys first; None: nothing."""
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Of what was found for a model; none where nothing was."""
+        mean = "" if self.key_mean is None else digest_of({"mean": self.key_mean})
+        return tuple(filter(None, (self.key.digest, mean, self.value.digest)))
+
+    def recall_keys(self, keys: Array) -> Array:
+        """What attention takes keys for once they are stored and read; see `SideCodec.recall`.
+
+        The mean is there again, as if attention gave it back.
+        """
+        if self.key_mean is None:
+            return self.key.recall(keys)
+        mean = self.key_mean.reshape(len(self.key_mean), *[1] * (keys.ndim - 2), -1)
+        return (self.key.recall(keys - mean) + mean).astype(np.float32)
 
 
 def _inverse(values: Array) -> Array:

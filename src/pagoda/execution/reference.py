@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch.nn import functional
 
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
-from pagoda.codecs import Codec, LatentCodec, SideCodec
+from pagoda.codecs import Codec, LatentCodec
 from pagoda.execution.reference_experts import run_experts
 from pagoda.execution.reference_gate import activated, gated
+from pagoda.kernels.array import Array
 from pagoda.models.decoder import (
     AttentionSpec,
     DecoderSpec,
@@ -115,7 +116,8 @@ def attention(
         row = _row
         if codec is not None:
             turned = k if spec.rope is None else rotate(k, spec.rope)
-            k, v, row = _recalled(codec.key, turned), _recalled(codec.value, v), _stored_row
+            k, row = _recalled(codec.recall_keys, turned), _stored_row
+            v = _recalled(codec.value.recall, v)
         k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
         sinks = weights.sink_logits
         attended = torch.stack([row(q, k, v, p, spec, window, sinks) for p in range(num_tokens)])
@@ -123,7 +125,7 @@ def attention(
     if spec.rope is not None:
         q, k = rotate(q, spec.rope), rotate(k, spec.rope)
     if codec is not None:
-        k, v = _recalled(codec.key, k), _recalled(codec.value, v)
+        k, v = _recalled(codec.recall_keys, k), _recalled(codec.value.recall, v)
     k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
     positions = torch.arange(num_tokens)
     distance = positions[:, None] - positions
@@ -236,8 +238,8 @@ def _softmax(scores: torch.Tensor, sink_logits: torch.Tensor | None) -> torch.Te
     return torch.cat([scores, joined], dim=-1).softmax(dim=-1)[..., :-1]
 
 
-def _recalled(codec: SideCodec, vectors: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(codec.recall(vectors.float().numpy())).to(vectors.dtype)
+def _recalled(recall: Callable[[Array], Array], vectors: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(recall(vectors.float().numpy())).to(vectors.dtype)
 
 
 def rotate(x: torch.Tensor, rope: RopeSpec, positions: torch.Tensor | None = None) -> torch.Tensor:

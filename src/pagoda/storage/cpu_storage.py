@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.spec import CacheSpec, WindowedLayer
-from pagoda.codecs import CALIBRATED, CODECS, LATENT_CODECS, CentredCodec, Codec, codec_of
+from pagoda.codecs import CALIBRATED, CODECS, LATENT_CODECS, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.kernels.latent_code import LatentCode
@@ -133,8 +133,7 @@ class CPUStorage(BlockStorage):
     @property
     def namespace(self) -> str:
         """See `BlockStorage`; codecs that were found otherwise are others."""
-        sides = [side for codec in self.codecs if codec for side in (codec.key, codec.value)]
-        found = [side.digest for side in sides if side.digest]
+        found = [digest for codec in self.codecs if codec for digest in codec.digests]
         return " ".join((super().namespace, *found))
 
     @property
@@ -143,7 +142,7 @@ class CPUStorage(BlockStorage):
         return tuple(
             number
             for number, codec in enumerate(self.codecs)
-            if codec is not None and isinstance(codec.key, CentredCodec)
+            if codec is not None and codec.key_mean is not None
         )
 
     def populate(self) -> Iterator[None]:

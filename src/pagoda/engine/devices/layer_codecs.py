@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.codecs import CALIBRATED, CENTRED, CentredCodec, Codec, VectorCodec, codec_of
+from pagoda.codecs import CALIBRATED, CENTRED, Codec, codec_of
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.mean_calibration import MeanCalibration
 from pagoda.engine.options import EngineOptions
@@ -60,8 +61,6 @@ def _centre(codecs: list[Codec | None], cache: CacheSpec, calibration: Calibrati
     logger.info(_CENTRED, len(chosen), len(codecs))
     means = MeanCalibration(calibration).find()
     for number in chosen:
-        codec, mean = codecs[number], means[number]
+        codec = codecs[number]
         assert codec is not None
-        assert isinstance(codec.key, VectorCodec)
-        assert mean is not None
-        codecs[number] = Codec(CentredCodec(codec.key, mean), codec.value)
+        codecs[number] = replace(codec, key_mean=means[number])

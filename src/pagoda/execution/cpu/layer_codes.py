@@ -67,7 +67,7 @@ def code_fields(layer: CPULayer, kept: list[Array]) -> CodeFields:
     return CodeFields(
         *tables_of(key),
         *tables_of(value),
-        key_mean=of_each_head(key.mean, 1),
+        key_mean=of_each_head(layer.codec.key_mean, 1),
         query_turn=of_each_head(keys and keys.queries, 2),
         key_turn=of_each_head(keys and keys.vectors, 2),
         value_turn=of_each_head(values and values.vectors, 2),
