@@ -121,7 +121,7 @@ def read_architecture(config: ModelConfig) -> Architecture:
 
 
 def _has_latents(decoder: DecoderSpec) -> bool:
-    return any(_layer_of(layer, decoder.dtype).vectors is None for layer in decoder.layers)
+    return any(_layer_of(kind.layer, decoder.dtype).vectors is None for kind in decoder.kinds)
 
 
 def read_architecture_in_pagoda(config: ModelConfig) -> Architecture:
@@ -145,7 +145,7 @@ def _of_decoder(
     return Architecture(
         model_type=model_type,
         dtype=dtype,
-        layers=tuple((_layer_of(layer, dtype),) for layer in decoder.layers),
+        layers=decoder.of_each_layer((_layer_of(kind.layer, dtype),) for kind in decoder.kinds),
         num_heads=decoder.layers[0].attention.num_heads,
         max_model_len=longest[0],
         extended_max_model_len=longest[1],

@@ -11,8 +11,7 @@ embeddings  vocabulary × hidden, twice where the output head is its own
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
@@ -123,18 +122,15 @@ def count_parameters(
     return Parameters(embedding, head, tuple(_scaled(part, share) for part in layers))
 
 
-@lru_cache(maxsize=1)
 def parameters_of(decoder: DecoderSpec) -> Parameters:
     """The parts of a decoder that Pagoda runs, to the last number; `other` are the last norm and a
     bias of logits."""
-    kinds = tuple(dict.fromkeys(decoder.layers))
     names = weight_names(decoder.architecture, "directory", ())
-    parts = DecoderParts.of(replace(decoder, layers=kinds), names, one_expert=True)
-    of_kind = dict(zip(kinds, map(_of_layer, parts.layers), strict=True))
+    parts = DecoderParts.of_kinds(decoder, names)
     return Parameters(
         _numbers_in(parts.embedding),
         _numbers_in(parts.lm_head),
-        tuple(of_kind[layer] for layer in decoder.layers),
+        decoder.of_each_layer(map(_of_layer, parts.layers)),
         _numbers_in(parts.final_norm) + _numbers_in(parts.logit_bias),
     )
 

@@ -42,6 +42,30 @@ class Tensor(Protocol):
         ...
 
 
+class Layer(Protocol):
+    """A layer, or one that stands for several that are alike."""
+
+    @property
+    def times(self) -> int:
+        """How many it stands for."""
+        ...
+
+    @property
+    def every_row_reads(self) -> Sequence[Sequence[Tensor]]:
+        """Those of each weight that every row meets."""
+        ...
+
+    @property
+    def of_chosen(self) -> Sequence[Sequence[Tensor]]:
+        """Those of each weight of an expert that not every row is sent to."""
+        ...
+
+    @property
+    def chosen_times(self) -> int:
+        """How many weights of the layer each of those stands for."""
+        ...
+
+
 class Decoder(Protocol):
     """Of which tensors, one below the other, each weight of a decoder is made."""
 
@@ -61,19 +85,8 @@ class Decoder(Protocol):
         """Empty where there is none."""
         ...
 
-    def of_layers(self) -> Iterable[Sequence[Tensor]]:
-        """Those of each weight of a layer."""
-        ...
-
     @property
-    def of_chosen(self) -> Sequence[Sequence[Tensor]]:
-        """Of these, those of experts that not every row is sent to."""
-        ...
-
-    @property
-    def chosen_times(self) -> int:
-        """How many weights each of those stands for."""
-        ...
+    def layers(self) -> Sequence[Layer]: ...
 
     @property
     def routers(self) -> Sequence[Sequence[Tensor]]:
@@ -164,23 +177,15 @@ def hold(
     """
     holder = _Holder(types, dtype, keeps_stored, quantised)
     head = decoder.lm_head or decoder.embedding
-    ends = [each for each in (head, decoder.final_norm, decoder.logit_bias) if each]
-    parts = (*ends, *decoder.of_layers())
-    read = [holder.weight(tensors) for tensors in parts]
+    read_bytes = holder.num_bytes((head, decoder.final_norm, decoder.logit_bias))
+    chosen_bytes = 0
+    for layer in decoder.layers:
+        read_bytes += layer.times * holder.num_bytes(layer.every_row_reads)
+        chosen = layer.chosen_times * holder.num_bytes(layer.of_chosen)
+        chosen_bytes += layer.times * chosen
+    read_bytes += chosen_bytes
     multiplied = _sorted(each.kept | each.quantised for each in holder.kinds)
-    looked_up = holder.weight(decoder.embedding).size_bytes if decoder.lm_head else 0
-    chosen = set(map(id, decoder.of_chosen))
-    chosen_bytes = decoder.chosen_times * sum(
-        weight.size_bytes
-        for tensors, weight in zip(parts, read, strict=True)
-        if id(tensors) in chosen
-    )
-    others = (
-        weight.size_bytes
-        for tensors, weight in zip(parts, read, strict=True)
-        if id(tensors) not in chosen
-    )
-    read_bytes = chosen_bytes + sum(others)
+    looked_up = holder.num_bytes((decoder.embedding,)) if decoder.lm_head else 0
     return HeldWeights(
         total_bytes=read_bytes + looked_up,
         read_bytes=read_bytes,
@@ -226,6 +231,10 @@ class _Holder:
     def kinds(self) -> Collection[_Weight]:
         """All that were asked for, alike ones once."""
         return self.known.values()
+
+    def num_bytes(self, weights: Iterable[Sequence[Tensor]]) -> int:
+        """Bytes of weights, each of so many tensors; of none where there is no such weight."""
+        return sum(self.weight(tensors).size_bytes for tensors in weights if tensors)
 
     def weight(self, tensors: Sequence[Tensor]) -> _Weight:
         """Thousands of experts are alike: they are worked out once."""
