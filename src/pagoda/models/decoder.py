@@ -354,10 +354,10 @@ class DecoderSpec:
     @property
     def kinds(self) -> tuple[LayerKind, ...]:
         """Its layers, those that are one object together: a family makes each kind once."""
-        found: dict[int, LayerKind] = {}
+        found: dict[int, list[int]] = {}
         for number, layer in enumerate(self.layers):
-            found.setdefault(id(layer), LayerKind(layer, [])).numbers.append(number)
-        return tuple(found.values())
+            found.setdefault(id(layer), []).append(number)
+        return tuple(LayerKind(self.layers[numbers[0]], numbers) for numbers in found.values())
 
     def of_each_layer(self, of_kinds: Iterable[T]) -> tuple[T, ...]:
         """For each layer what there is for its kind."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
@@ -53,7 +54,7 @@ _MULTI_HEAD_LATENTS = ("minicpm3",)
 """Families with `kv_lora_rank` whose engines expand the latent and cache all heads."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Architecture:
     """A model's shape, as far as its cache goes."""
 
@@ -81,8 +82,9 @@ class Architecture:
     decoder: DecoderSpec | None = None
     """A family that Pagoda runs: what its engine's reader made of the config."""
 
-    @property
+    @cached_property
     def cached_layers(self) -> tuple[CachedLayer, ...]:
+        """All that its layers keep, one after the other."""
         return tuple(layer for kept in self.layers for layer in kept)
 
     @property
