@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from pagoda.models.decoder import (
@@ -101,10 +101,7 @@ class DecoderParts:
         """The same where nothing tells layers apart that are alike, nor experts: the first of each
         kind stands for all of it."""
         layers = (
-            replace(
-                _LayerNames.of(spec, names, kind.numbers[0], one_expert=True).parts(),
-                times=len(kind.numbers),
-            )
+            _LayerNames.of(spec, names, kind.numbers[0], one_expert=True).parts(len(kind.numbers))
             for kind in spec.kinds
         )
         return cls._around(spec, names, tuple(layers))
@@ -180,8 +177,8 @@ class _LayerNames:
         prefix, learned = names.layer.format(index), spec.norm.learned
         return cls(spec.layers[index], names, prefix, spec.hidden_size, learned, one_expert)
 
-    def parts(self) -> LayerParts:
-        """What each weight of the layer is merged from."""
+    def parts(self, times: int = 1) -> LayerParts:
+        """What each weight of the layer is merged from; `times`: see `LayerParts`."""
         layer, names = self.layer, self.names
         norms = layer.norms
         if isinstance(layer.attention, LatentAttentionSpec):
@@ -199,7 +196,7 @@ class _LayerNames:
             **self._feed_forward(),
             "mlp_output_norm": self._row_norm(norms.mlp_output, names.mlp_output_norm),
         }
-        return LayerParts(own, self._experts())
+        return LayerParts(own, self._experts(), times)
 
     def _feed_forward(self) -> dict[str, Parts]:
         mlp, names, hidden = self.layer.mlp, self.names, self.hidden_size

@@ -131,23 +131,23 @@ def parameters_of(decoder: DecoderSpec) -> Parameters:
         _numbers_in(parts.embedding),
         _numbers_in(parts.lm_head),
         decoder.of_each_layer(map(_of_layer, parts.layers)),
-        _numbers_in(parts.final_norm) + _numbers_in(parts.logit_bias),
+        _numbers_in(parts.final_norm, parts.logit_bias),
     )
 
 
 def _of_layer(parts: LayerParts) -> LayerParameters:
-    mlp = sum(_numbers_in(parts.own[field]) for field in FEED_FORWARD)
-    mixing = sum(map(_numbers_in, parts.own.values())) - mlp
+    mlp = _numbers_in(*(parts.own[field] for field in FEED_FORWARD))
+    mixing = _numbers_in(*parts.own.values()) - mlp
     experts = parts.experts
     if experts is None:
         return LayerParameters(mixing, mlp)
-    mlp = sum(map(_numbers_in, experts.every_row_reads))
-    chosen = experts.times * sum(map(_numbers_in, experts.of_chosen))
+    mlp = _numbers_in(*experts.every_row_reads)
+    chosen = experts.times * _numbers_in(*experts.of_chosen)
     return LayerParameters(mixing, mlp, chosen, experts.num_experts, experts.num_used)
 
 
-def _numbers_in(parts: Parts) -> int:
-    return sum(math.prod(part.shape) for part in parts if not part.is_one)
+def _numbers_in(*weights: Parts) -> int:
+    return sum(math.prod(part.shape) for parts in weights for part in parts if not part.is_one)
 
 
 def _count_by_fields(text: ModelConfig, model: Architecture) -> Parameters:

@@ -120,7 +120,7 @@ class Subject:
 def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> Subject:
     """Read everything. Raises `RefusedError` for what cannot be read or does not go together."""
     engine = request.planned_engine
-    model = _architecture(facts, request)
+    model = _architecture(facts, engine)
     device = None if request.gpu is None else find_accelerator(request.gpu)
     pagoda = pagoda_device(device) if engine.is_pagoda else None
     extends_yarn = engine.is_pagoda or engine.release.extends_yarn
@@ -132,7 +132,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     options = _pool_options(request, engine, model, device, dtype, batch[0])
     whole, draft_weights = model, None
     if draft is not None:
-        drafting = _read_draft(draft, request)
+        drafting = _read_draft(draft, request, engine)
         whole = replace(model, layers=(*model.layers, *drafting.layers))
         drafted = count_parameters(draft.config, drafting, draft.parameters)
         draft_weights = weights_in_vllm(draft, drafting.dtype, drafted, dtype, None)
@@ -166,9 +166,9 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     )
 
 
-def _architecture(facts: ModelFacts, request: PlanRequest) -> Architecture:
+def _architecture(facts: ModelFacts, engine: PlannedEngine) -> Architecture:
     """The model as the engine that is planned for reads it."""
-    if not request.planned_engine.is_pagoda:
+    if not engine.is_pagoda:
         return read_architecture(facts.config)
     if facts.refused_by_pagoda is not None:
         raise facts.refused_by_pagoda
@@ -197,10 +197,10 @@ def _weights(
     return weights_in_pagoda(facts, model.decoder, parameters, request, dtype, pagoda.policy)
 
 
-def _read_draft(draft: ModelFacts, request: PlanRequest) -> Architecture:
-    model = _architecture(draft, request)
+def _read_draft(draft: ModelFacts, request: PlanRequest, engine: PlannedEngine) -> Architecture:
+    model = _architecture(draft, engine)
     require_divisible(request, model)
-    if request.planned_engine.is_pagoda:
+    if engine.is_pagoda:
         raise InvalidOptionError("speculative_model", draft.name, "Pagoda runs no draft model")
     if request.pipeline_parallel_size > 1:
         limit = "a draft model beside a pipeline is not planned for"
