@@ -29,7 +29,7 @@ class LayerParts:
     """By field of `LayerWeights`; empty where there is none."""
     experts: ExpertsParts | None = None
     times: int = 1
-    """How many layers of the decoder it stands for."""
+    """How many of the decoder's layers it stands for."""
 
     @property
     def every_row_reads(self) -> tuple[Parts, ...]:
@@ -171,11 +171,11 @@ class _LayerNames:
 
     @classmethod
     def of(
-        cls, spec: DecoderSpec, names: WeightNames, index: int, *, one_expert: bool
+        cls, spec: DecoderSpec, names: WeightNames, number: int, *, one_expert: bool
     ) -> _LayerNames:
-        """Those of one of a decoder's layers, by its number."""
-        prefix, learned = names.layer.format(index), spec.norm.learned
-        return cls(spec.layers[index], names, prefix, spec.hidden_size, learned, one_expert)
+        """Those of one of a decoder's layers."""
+        prefix, learned = names.layer.format(number), spec.norm.learned
+        return cls(spec.layers[number], names, prefix, spec.hidden_size, learned, one_expert)
 
     def parts(self, times: int = 1) -> LayerParts:
         """What each weight of the layer is merged from; `times`: see `LayerParts`."""
@@ -368,9 +368,12 @@ class _LayerNames:
         whole = (sum(heights), *columns)
         parts, first = [], 0
         for name, height, order in zip(names, heights, orders, strict=True):
-            own = Part(f"{self.prefix}{name}.{kind}", (height, *columns), order)
-            of_merged = Part(f"{self.prefix}{merged}.{kind}", own.shape, order, first, whole)
-            parts.append(of_merged if merged else own)
+            shape = (height, *columns)
+            if merged:
+                part = Part(f"{self.prefix}{merged}.{kind}", shape, order, first, whole)
+            else:
+                part = Part(f"{self.prefix}{name}.{kind}", shape, order)
+            parts.append(part)
             first += height
         return tuple(parts)
 

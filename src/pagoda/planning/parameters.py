@@ -96,15 +96,20 @@ class Parameters:
 
 
 def count_parameters(
-    config: ModelConfig, model: Architecture, total: int | None = None
+    config: ModelConfig,
+    model: Architecture,
+    total: int | None = None,
+    kinds: DecoderParts | None = None,
 ) -> Parameters:
     """The parts of a model; where the `total` is known the rest is `other`.
 
-    A part is scaled down where the parts come to more than the total.
+    A part is scaled down where the parts come to more than the total. `kinds`: what a decoder that
+    Pagoda runs is made of, by whatever names, where that is at hand (`DecoderParts.of_kinds`).
     """
     decoder = model.decoder
     if decoder is not None:
-        counted = parameters_of(decoder)
+        names = weight_names(decoder.architecture, "directory", ())
+        counted = _count_by_parts(decoder, kinds or DecoderParts.of_kinds(decoder, names))
     else:
         counted = _count_by_fields(language_config(config), model)
     if total is None:
@@ -122,16 +127,13 @@ def count_parameters(
     return Parameters(embedding, head, tuple(_scaled(part, share) for part in layers))
 
 
-def parameters_of(decoder: DecoderSpec) -> Parameters:
-    """The parts of a decoder that Pagoda runs, to the last number; `other` are the last norm and a
-    bias of logits."""
-    names = weight_names(decoder.architecture, "directory", ())
-    parts = DecoderParts.of_kinds(decoder, names)
+def _count_by_parts(decoder: DecoderSpec, kinds: DecoderParts) -> Parameters:
+    """To the last number; `other` are the last norm and a bias of logits."""
     return Parameters(
-        _numbers_in(parts.embedding),
-        _numbers_in(parts.lm_head),
-        decoder.of_each_layer(map(_of_layer, parts.layers)),
-        _numbers_in(parts.final_norm, parts.logit_bias),
+        _numbers_in(kinds.embedding),
+        _numbers_in(kinds.lm_head),
+        decoder.of_each_layer(map(_of_layer, kinds.layers)),
+        _numbers_in(kinds.final_norm, kinds.logit_bias),
     )
 
 

@@ -27,7 +27,6 @@ from pagoda.planning.architecture import (
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
 from pagoda.planning.groups import GroupedPool, kinds_of
 from pagoda.planning.pagoda import PagodaDevice, pagoda_device, windowed
-from pagoda.planning.parameters import Parameters, count_parameters
 from pagoda.planning.planned_engine import PlannedEngine
 from pagoda.planning.pool import (
     CPU_BLOCK_SIZE,
@@ -114,7 +113,7 @@ class Subject:
     def weights_under(self, quantization: str | None) -> Weights:
         """The weights with another `--quantization`."""
         request = replace(self.request, quantization=quantization)
-        return _weights(self.facts, request, self.model, self.pagoda, self.weights.parameters)
+        return _weights(self.facts, request, self.model, self.pagoda)
 
 
 def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> Subject:
@@ -134,10 +133,8 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     if draft is not None:
         drafting = _read_draft(draft, request, engine)
         whole = replace(model, layers=(*model.layers, *drafting.layers))
-        drafted = count_parameters(draft.config, drafting, draft.parameters)
-        draft_weights = weights_in_vllm(draft, drafting.dtype, drafted, dtype, None)
-    parameters = count_parameters(facts.config, model, facts.parameters)
-    weights = _weights(facts, request, model, pagoda, parameters)
+        draft_weights = weights_in_vllm(draft, drafting, dtype, None)
+    weights = _weights(facts, request, model, pagoda)
     return Subject(
         facts=facts,
         request=request,
@@ -183,18 +180,13 @@ def _dtype(request: PlanRequest, model: Architecture, pagoda: PagodaDevice | Non
 
 
 def _weights(
-    facts: ModelFacts,
-    request: PlanRequest,
-    model: Architecture,
-    pagoda: PagodaDevice | None,
-    parameters: Parameters,
+    facts: ModelFacts, request: PlanRequest, model: Architecture, pagoda: PagodaDevice | None
 ) -> Weights:
     """As the engine that is planned for holds them."""
     dtype = _dtype(request, model, pagoda)
     if pagoda is None:
-        return weights_in_vllm(facts, model.dtype, parameters, dtype, request.quantization)
-    assert model.decoder is not None  # Pagoda runs no other
-    return weights_in_pagoda(facts, model.decoder, parameters, request, dtype, pagoda.policy)
+        return weights_in_vllm(facts, model, dtype, request.quantization)
+    return weights_in_pagoda(facts, request, model, dtype, pagoda.policy)
 
 
 def _read_draft(draft: ModelFacts, request: PlanRequest, engine: PlannedEngine) -> Architecture:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pagoda.models.decoder import DecoderSpec
 from pagoda.models.quantization import presumed_types, read_quantization
 from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import DecoderParts
+from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import text_config
 from pagoda.planning.groups import stages_of
-from pagoda.planning.parameters import LayerParameters, Parameters
+from pagoda.planning.parameters import LayerParameters, Parameters, count_parameters
 from pagoda.planning.pool import PoolOptions
 from pagoda.planning.quantization import Scheme, plain, scheme_named, scheme_of
 from pagoda.planning.request import ModelFacts, PlanRequest
@@ -134,20 +134,16 @@ class CountedWeights:
 
 
 def weights_in_pagoda(
-    facts: ModelFacts,
-    decoder: DecoderSpec,
-    parameters: Parameters,
-    request: PlanRequest,
-    dtype: str,
-    policy: DevicePolicy,
+    facts: ModelFacts, request: PlanRequest, model: Architecture, dtype: str, policy: DevicePolicy
 ) -> PagodaWeights:
     """The weights as Pagoda's engine would have them on such a device."""
+    decoder = model.decoder
+    assert decoder is not None
     scheme, types = read_quantization(facts.config), facts.tensor_types
     names = weight_names(decoder.architecture, facts.kind, types or {})
+    parts = kinds = DecoderParts.of_kinds(decoder, names)
     # numbers alone tell apart the names of layers that are alike, and of experts
-    if types is None and not (scheme and _has_digits(scheme.ignored)):
-        parts = DecoderParts.of_kinds(decoder, names)
-    else:
+    if types is not None or (scheme and _has_digits(scheme.ignored)):
         one_expert = names.experts is not None and names.experts.are_of_all
         parts = DecoderParts.of(decoder, names, one_expert=one_expert)
     if types is None:
@@ -162,6 +158,7 @@ def weights_in_pagoda(
     )
     held.require_multiplied_in(request.activation_dtype)
     is_presumed = facts.tensor_types is None and scheme is not None
+    parameters = count_parameters(facts.config, model, facts.parameters, kinds)
     return PagodaWeights(parameters, held, (_PRESUMED,) if is_presumed else ())
 
 
@@ -170,13 +167,14 @@ def _has_digits(names: Iterable[str]) -> bool:
 
 
 def weights_in_vllm(
-    facts: ModelFacts, own_dtype: str, parameters: Parameters, dtype: str, asked: str | None
+    facts: ModelFacts, model: Architecture, dtype: str, asked: str | None
 ) -> CountedWeights:
-    """The weights as vLLM holds them, `asked` to store them so; `own_dtype`: the checkpoint's."""
+    """The weights as vLLM holds them, `asked` to store them so."""
+    parameters = count_parameters(facts.config, model, facts.parameters)
     own = scheme_of(facts.config) or scheme_of(text_config(facts.config))
     scheme = None if asked == "none" else scheme_named(asked) or own
     is_own = scheme == own and asked != "none"
-    is_kept = scheme is not None or facts.stored_as is not None or dtype == own_dtype
+    is_kept = scheme is not None or facts.stored_as is not None or dtype == model.dtype
     files = facts.files_bytes if is_own and is_kept else None
     weights = store_weights(parameters, dtype, scheme, files)
     stored_as = facts.stored_as if scheme is None else scheme.name

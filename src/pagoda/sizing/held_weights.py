@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pagoda.cache.formats import PLAIN_BITS
 from pagoda.errors import InvalidOptionError
@@ -21,6 +21,7 @@ from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept, matrix_bytes
 
 ACTIVATION_DTYPES = ("auto", "int8")
 """What products with weights that stay as stored take; auto: the dtype of all else."""
+_NO_TYPES: frozenset[str] = frozenset()
 _NOTHING_KEPT = (
     "is what weights that stay quantised, in whole numbers, are multiplied with, on a CPU and in "
     "bfloat16, and here none do; they are held as "
@@ -200,16 +201,14 @@ def hold(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(NamedTuple):
     """See `MatrixPart`."""
 
     type: str
     shape: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Weight:
+class _Weight(NamedTuple):
     """One weight: its bytes, and the types that it keeps, takes on and loses."""
 
     size_bytes: int
@@ -248,24 +247,28 @@ class _Holder:
         return found
 
     def _weight(self, tensors: Sequence[Tensor]) -> _Weight:
-        value_bytes = PLAIN_BITS[self.dtype] // 8
-        parts = [
-            _Rows(self._held_type(tensor), (tensor.shape[0], tensor.shape[1]))
-            for tensor in tensors
-            if len(tensor.shape) == 2  # vectors never keep their type
-        ]
-        if not (self.keeps_stored and parts and are_kept(parts)):
-            size_bytes = sum(
+        parts = self._rows(tensors) if self.keeps_stored else []
+        if not are_kept(parts):
+            sizes = [
                 math.prod(tensor.shape) * PLAIN_BITS[tensor.held_as or self.dtype] // 8
                 for tensor in tensors
-            )
-            found = frozenset(self._type(tensor) for tensor in tensors)
-            return _Weight(size_bytes, frozenset(), frozenset(), found)
+            ]
+            found = frozenset(map(self._type, tensors))
+            return _Weight(sum(sizes), _NO_TYPES, _NO_TYPES, found)
+        value_bytes = PLAIN_BITS[self.dtype] // 8
         made = frozenset(
             self.quantised[each.name] for each in tensors if each.name in self.quantised
         )
         left = frozenset(self._type(each) for each in tensors if each.name not in self.quantised)
         return _Weight(matrix_bytes(parts, value_bytes), left & KEPT_TYPES, made, left - KEPT_TYPES)
+
+    def _rows(self, tensors: Sequence[Tensor]) -> list[_Rows]:
+        """Vectors left out, which never keep their type."""
+        return [
+            _Rows(self._held_type(tensor), (tensor.shape[0], tensor.shape[1]))
+            for tensor in tensors
+            if len(tensor.shape) == 2
+        ]
 
     def _type(self, tensor: Tensor) -> str:
         return self.types.get(tensor.name, self.dtype)
