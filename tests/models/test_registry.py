@@ -214,6 +214,14 @@ def read(values: Config) -> DecoderSpec | None:
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_layers_that_are_alike_are_one_object(name):
+    """So that each kind is looked at once."""
+    spec = decoder_spec(ModelConfig(saved(name)))
+    assert len(spec.kinds) == len(set(spec.layers))
+    assert spec.of_each_layer(kind.layer for kind in spec.kinds) == spec.layers
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_a_field_that_is_missing_takes_the_default_of_transformers(name):
     values = saved(name)
     text = ("text_config",) if "text_config" in values else ()

@@ -205,6 +205,28 @@ def test_an_answer_ends_at_any_of_the_models_eos_tokens(name, values, expected, 
     assert Tokenizer(locate(str(tmp_path))).eos_token_ids == expected
 
 
+@pytest.mark.parametrize(
+    "named", ["LlamaTokenizerFast", "PreTrainedTokenizerFast", "Unknown", None]
+)
+def test_a_named_tokenizer_is_found_without_the_familys_class_of_configs(
+    named, tmp_path, monkeypatch
+):
+    """That class brings PyTorch's compiler, two seconds of a start."""
+    asked: list[str] = []
+    whole = transformers.AutoConfig.for_model
+    monkeypatch.setattr(
+        transformers.AutoConfig, "for_model", lambda name: (asked.append(name), whole(name))[1]
+    )
+    write_checkpoint(tmp_path, CASES["qwen3"])
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": named}))
+    found = Tokenizer(locate(str(tmp_path)))._loaded.template()
+    assert asked == ([] if named else ["qwen3"])
+    own = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert type(found) is type(own)
+    assert found.encode("abc") == own.encode("abc")
+
+
 def test_an_eos_token_that_is_no_id_is_refused(tmp_path):
     write_checkpoint(tmp_path, CASES["llama-gqa"])
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": "</s>"}')

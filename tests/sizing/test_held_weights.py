@@ -149,17 +149,23 @@ def test_a_step_reads_the_experts_that_its_tokens_may_be_sent_to() -> None:
 
 @pytest.mark.parametrize("architecture", ["MixtralForCausalLM", "GptOssForCausalLM"])
 @pytest.mark.parametrize("quantization", [None, "q8_0", "q4_k"])
-def test_the_first_expert_stands_for_all(architecture: str, quantization: str | None) -> None:
-    """Whether each has a tensor of its own or not, with biases, and rows that end in a panel."""
+def test_one_stands_for_all_that_are_alike(architecture: str, quantization: str | None) -> None:
+    """The first expert, whether each has a tensor of its own or not, with biases, and rows that end
+    in a panel; and the first layer."""
     names = weight_names(architecture, "directory", ())
     experts = ExpertsSpec(6, 2, 288, bias=architecture == "GptOssForCausalLM")
-    spec = replace(SPEC, hidden_size=256, layers=(LAYER, replace(LAYER, mlp=experts)))
+    sparse = replace(LAYER, mlp=experts)
+    spec = replace(SPEC, hidden_size=256, layers=(LAYER, sparse, sparse, LAYER, sparse))
     found = []
-    for one_expert in (False, True):
-        parts = DecoderParts.of(spec, names, one_expert=one_expert)
+    for parts, num_layers, num_experts in (
+        (DecoderParts.of(spec, names), 5, 6),
+        (DecoderParts.of(spec, names, one_expert=True), 5, 1),
+        (DecoderParts.of_kinds(spec, names), 2, 1),
+    ):
         wanted = quantised_types(parts, {}, quantization)
         found.append(hold(parts, "bfloat16", {}, keeps_stored=True, quantised=wanted))
+        assert len(parts.layers) == num_layers
         assert parts.layers[1].experts is not None
-        assert len(parts.layers[1].experts.gate) == (1 if one_expert else 6)
-    assert found[0] == found[1]
+        assert len(parts.layers[1].experts.gate) == num_experts
+    assert found[0] == found[1] == found[2]
     assert found[0].chosen_bytes > 0

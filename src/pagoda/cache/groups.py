@@ -62,7 +62,7 @@ def form_groups(
         return ()
     if not mixed:
         layers = [layer.keeping_all() for layer in layers]
-    pages = tuple(layer.block_bytes(block_size) for layer in layers)
+    pages = tuple(_pages(layers, block_size))
     if len({layer.shares_blocks_with for layer in layers}) == 1:
         return (CacheGroup(layers[0], tuple(range(len(layers))), block_size, pages),)
     page = max(pages)
@@ -92,7 +92,7 @@ def groups_of_equal_blocks(
     alike: dict[tuple[object, ...], list[int]] = {}
     for layer_id, layer in enumerate(layers):
         alike.setdefault(layer.shares_blocks_with, []).append(layer_id)
-    pages = [layer.block_bytes(block_size) for layer in layers]
+    pages = _pages(layers, block_size)
     size = _group_size([len(ids) for ids in alike.values()])
     parts = []
     for ids in alike.values():
@@ -104,6 +104,12 @@ def groups_of_equal_blocks(
     return tuple(
         CacheGroup(layers[ids[0]], ids, block_size, tuple(places[: len(ids)])) for ids in parts
     )
+
+
+def _pages(layers: Sequence[CachedLayer], block_size: int) -> list[int]:
+    """Bytes of each layer's part of a block."""
+    found = {layer: layer.block_bytes(block_size) for layer in dict.fromkeys(layers)}
+    return [found[layer] for layer in layers]
 
 
 def _grown_block_size(layer: CachedLayer, own: int, block_size: int, page_bytes: int) -> int:

@@ -47,7 +47,7 @@ from pagoda.planning.releases import (
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, find_accelerator, model_rows
-from pagoda.planning.weights import CountedWeights, PagodaWeights
+from pagoda.planning.weights import CountedWeights, PagodaWeights, Weights
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
 from pagoda.sizing.quantised_weights import QUANTIZATIONS, RECIPES
 
@@ -166,7 +166,7 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
         ],
         "parts": [list(asdict(part).values()) for part in parts],
         "part_order": _runs([parts.index(part) for part in weights.parameters.layers]),
-        "weights": _weights(facts, subject),
+        "weights": _weights(subject),
         "vocabulary": run.vocab_size,
         "hidden": run.hidden_size,
         "intermediate": run.intermediate_size,
@@ -174,19 +174,15 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _weights(facts: ModelFacts, own: Subject) -> dict[str, list[Any]]:
+def _weights(subject: Subject) -> dict[str, list[Any]]:
     """For each scheme: bits of plain numbers, layers and experts; files over count; its name."""
-    found = {"": own}
-    for scheme in _SCHEMES:
-        request = PlanRequest(max_model_len=_ANY_LENGTH, quantization=scheme)
-        found[scheme] = read_subject(facts, request, None)
-    return {name: [*_bits(subject), subject.quantization] for name, subject in found.items()}
+    return {name: _bits(subject.weights_under(name or None)) for name in ("", *_SCHEMES)}
 
 
-def _bits(subject: Subject) -> list[float]:
-    weights = subject.weights
+def _bits(weights: Weights) -> list[Any]:
     assert isinstance(weights, CountedWeights)  # vLLM's
-    return [weights.plain_bits, weights.layer_bits, weights.expert_bits, weights.scale]
+    bits = weights.plain_bits, weights.layer_bits, weights.expert_bits
+    return [*bits, weights.scale, weights.stored_as]
 
 
 def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
@@ -213,8 +209,7 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,
         "weights": {
-            name: _held(read_subject(facts, replace(request, quantization=name or None), None))
-            for name in ("", *QUANTIZATIONS)
+            name: _held(on_cpu.weights_under(name or None)) for name in ("", *QUANTIZATIONS)
         },
         "steps": steps,
         "assumed": on_cpu.weights.assumed,
@@ -222,14 +217,13 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
     }
 
 
-def _held(subject: Subject) -> list[Any]:
+def _held(weights: Weights) -> list[Any]:
     """Bytes in all, bytes that every step reads, those of experts, the share of these that a token
     is sent to, and how they are stored."""
-    weights = subject.weights
     assert isinstance(weights, PagodaWeights)
     held = weights.held
     read = held.read_bytes - held.chosen_bytes
-    return [held.total_bytes, read, held.chosen_bytes, held.chosen_share, subject.quantization]
+    return [held.total_bytes, read, held.chosen_bytes, held.chosen_share, weights.stored_as]
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:

@@ -13,10 +13,10 @@ the first layer x is the embedding times `embedding_scale`; behind the last one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec, latent_format
@@ -24,6 +24,8 @@ from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import ModelError
+
+T = TypeVar("T")
 
 _ANGLE_BYTES = 4
 
@@ -316,6 +318,14 @@ class DecoderLayer:
     """Multiplies what each half adds to the stream."""
 
 
+class LayerKind(NamedTuple):
+    """Layers of a decoder that are alike."""
+
+    layer: DecoderLayer
+    numbers: list[int]
+    """Those of all that are like it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
     """A whole decoder-only model."""
@@ -341,12 +351,29 @@ class DecoderSpec:
     """Layers behind these that checkpoints may have, for tokens further on; they are not run
     (DeepSeek-V3, arXiv 2412.19437)."""
 
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Its layers, those that are one object together: a family makes each kind once."""
+        found: dict[int, list[int]] = {}
+        for number, layer in enumerate(self.layers):
+            found.setdefault(id(layer), []).append(number)
+        return tuple(LayerKind(self.layers[numbers[0]], numbers) for numbers in found.values())
+
+    def of_each_layer(self, of_kinds: Iterable[T]) -> tuple[T, ...]:
+        """For each layer what there is for its kind."""
+        found = {
+            number: own
+            for kind, own in zip(self.kinds, of_kinds, strict=True)
+            for number in kind.numbers
+        }
+        return tuple(found[number] for number in range(len(self.layers)))
+
     def angle_bytes(self, num_positions: int) -> int:
         """Bytes of the tables of angles for so many positions, which engines make at their start.
 
         A cosine and a sine in float32 for each angle of each kind of layer.
         """
-        ropes = {layer.attention.rope for layer in self.layers}
+        ropes = {kind.layer.attention.rope for kind in self.kinds}
         num_angles = sum(len(rope.inv_freq) for rope in ropes if rope is not None)
         return 2 * _ANGLE_BYTES * num_angles * num_positions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from pagoda.models.decoder import ExpertsSpec
@@ -50,7 +49,7 @@ class ExpertsParts:
     @property
     def every_row_reads(self) -> tuple[Parts, ...]:
         """Those of the weights that each row meets."""
-        own = (getattr(self, field.name) for field in fields(self) if field.name not in _CHOSEN)
+        own = (getattr(self, name) for name in _OF_EVERY_ROW)
         return tuple(parts for parts in own if parts)
 
     @property
@@ -59,14 +58,10 @@ class ExpertsParts:
         biases = (self.gate_bias, self.up_bias, self.down_bias)
         return (*self.gate, *self.up, *self.down, *(parts for parts in biases if parts))
 
-    def __iter__(self) -> Iterator[Parts]:
-        """Those of every weight that lies by itself."""
-        yield from self.every_row_reads
-        yield from self.of_chosen
-
 
 _CHOSEN = ("gate", "up", "down", "gate_bias", "up_bias", "down_bias", "num_used", "times")
 """Fields that are no weights that each row meets."""
+_OF_EVERY_ROW = tuple(each.name for each in fields(ExpertsParts) if each.name not in _CHOSEN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tokenizers.models import BPE
 
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions, TemplateValue
-from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config
+from pagoda.models.config import CONFIG_FILE, read_directory_config
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles
@@ -247,14 +247,16 @@ def _read_directory(files: ModelFiles) -> _Loaded:
     path = files.path
     splitting = splitting_of_ranks(path)
     local: Any = {"local_files_only": True, "trust_remote_code": False}
-    local["config"] = _config_for_transformers(read_directory_config(path))
     try:
+        local["config"] = _config_for_transformers(path)
         template: Any = None
         if splitting is None:  # else the class is code of the model's own
             template = transformers.AutoTokenizer.from_pretrained(path, **local)
         if getattr(template, "backend_tokenizer", None) is None:
             # a family's own class may come without the library's form: take tokenizer.json as it is
             template = transformers.PreTrainedTokenizerFast.from_pretrained(path, **local)
+    except ModelError:
+        raise
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
         told = " ".join(str(error).split())[:_MOST_TOLD]
@@ -268,15 +270,25 @@ def _read_directory(files: ModelFiles) -> _Loaded:
     return _Loaded(template.backend_tokenizer, frozenset(eos), lambda: template)
 
 
-def _config_for_transformers(config: ModelConfig) -> Any:
+def _config_for_transformers(path: Path) -> Any:
     """What the choice of a tokenizer's class depends on.
 
     The whole config.json is not shown to transformers: it would refuse the tokenizer for fields of
-    the model that are read here, such as a dtype called torch.bfloat16.
+    the model that are read here, such as a dtype called torch.bfloat16. Nor is the family's own
+    class of configs, which brings PyTorch's compiler, two seconds of a start, where
+    tokenizer_config.json names a tokenizer of the library.
     """
     import transformers
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-    shown: Any = transformers.AutoConfig.for_model(find_family(config).model_type)
+    config = read_directory_config(path)
+    model_type = find_family(config).model_type
+    told = get_tokenizer_config(path, local_files_only=True)
+    if told.get("tokenizer_class") is None or "auto_map" in told:
+        shown: Any = transformers.AutoConfig.for_model(model_type)
+    else:
+        shown = transformers.PreTrainedConfig()
+        shown.model_type = model_type
     if config.values.get("tokenizer_class") is not None:
         shown.tokenizer_class = config.string("tokenizer_class")
     return shown

@@ -28,15 +28,35 @@ class LayerParts:
     own: Mapping[str, Parts]
     """By field of `LayerWeights`; empty where there is none."""
     experts: ExpertsParts | None = None
+    times: int = 1
+    """How many of the decoder's layers it stands for."""
 
-    def __iter__(self) -> Iterator[Parts]:
-        """Those of each weight that lies by itself in panels, as gate and up do."""
+    @property
+    def every_row_reads(self) -> tuple[Parts, ...]:
+        """Those of each weight that every row meets, and that lies by itself in panels, as gate and
+        up do."""
+        found: list[Parts] = []
         for field, parts in self.own.items():
             if field == "gate_up":
-                yield from ((part,) for part in parts)
+                found += ((part,) for part in parts)
             elif parts:
-                yield parts
-        yield from self.experts or ()
+                found.append(parts)
+        return (*found, *(self.experts.every_row_reads if self.experts else ()))
+
+    @property
+    def of_chosen(self) -> tuple[Parts, ...]:
+        """Those of weights that a row meets only where it is sent to their expert."""
+        return self.experts.of_chosen if self.experts else ()
+
+    @property
+    def chosen_times(self) -> int:
+        """How many weights of the layer each of those stands for."""
+        return self.experts.times if self.experts else 1
+
+    def __iter__(self) -> Iterator[Parts]:
+        """Those of each weight that lies by itself in panels."""
+        yield from self.every_row_reads
+        yield from self.of_chosen
 
 
 _NOT_OF_ATTENTION: Mapping[str, Parts] = dict.fromkeys(
@@ -70,20 +90,30 @@ class DecoderParts:
 
         With `one_expert` the first of a layer's experts stands for all of them.
         """
+        layers = (
+            _LayerNames.of(spec, names, index, one_expert=one_expert).parts()
+            for index in range(len(spec.layers))
+        )
+        return cls._around(spec, names, tuple(layers))
+
+    @classmethod
+    def of_kinds(cls, spec: DecoderSpec, names: WeightNames) -> DecoderParts:
+        """The same where nothing tells layers apart that are alike, nor experts: the first of each
+        kind stands for all of it."""
+        layers = (
+            _LayerNames.of(spec, names, kind.numbers[0], one_expert=True).parts(len(kind.numbers))
+            for kind in spec.kinds
+        )
+        return cls._around(spec, names, tuple(layers))
+
+    @classmethod
+    def _around(
+        cls, spec: DecoderSpec, names: WeightNames, layers: tuple[LayerParts, ...]
+    ) -> DecoderParts:
         matrix = (spec.vocab_size, spec.hidden_size)
         return cls(
             embedding=(Part(names.embedding, matrix),),
-            layers=tuple(
-                _LayerNames(
-                    layer,
-                    names,
-                    names.layer.format(index),
-                    spec.hidden_size,
-                    spec.norm.learned,
-                    one_expert,
-                ).parts()
-                for index, layer in enumerate(spec.layers)
-            ),
+            layers=layers,
             final_norm=_row_norm(names.final_norm, spec.hidden_size, names, spec.norm.learned),
             lm_head=() if spec.tie_word_embeddings else (Part(names.lm_head, matrix),),
             logit_bias=_logit_bias(spec, names),
@@ -107,13 +137,6 @@ class DecoderParts:
         return (*outside, *(parts for parts in self.of_layers() if len(parts[0].shape) == 2))
 
     @property
-    def of_chosen(self) -> tuple[Parts, ...]:
-        """Those of weights that a row meets only where it is sent to their expert."""
-        return tuple(
-            parts for layer in self.layers if layer.experts for parts in layer.experts.of_chosen
-        )
-
-    @property
     def routers(self) -> tuple[Parts, ...]:
         """Those of what tells which experts a row is sent to."""
         return tuple(layer.experts.router for layer in self.layers if layer.experts)
@@ -123,13 +146,6 @@ class DecoderParts:
         """The share of a layer's experts that a row is sent to; 1 where there are none."""
         experts = [layer.experts for layer in self.layers if layer.experts is not None]
         return experts[0].num_used / experts[0].num_experts if experts else 1.0
-
-    @property
-    def chosen_times(self) -> int:
-        """How many weights each of those `of_chosen` stands for."""
-        times = {layer.experts.times for layer in self.layers if layer.experts}
-        assert len(times) <= 1, "all layers have as many experts"
-        return next(iter(times), 1)
 
     def of_layers(self) -> Iterator[Parts]:
         """Those of each weight of a layer that lies by itself in panels, as gate and up do."""
@@ -153,8 +169,16 @@ class _LayerNames:
     """Of norms of rows."""
     one_expert: bool
 
-    def parts(self) -> LayerParts:
-        """What each weight of the layer is merged from."""
+    @classmethod
+    def of(
+        cls, spec: DecoderSpec, names: WeightNames, number: int, *, one_expert: bool
+    ) -> _LayerNames:
+        """Those of one of a decoder's layers."""
+        prefix, learned = names.layer.format(number), spec.norm.learned
+        return cls(spec.layers[number], names, prefix, spec.hidden_size, learned, one_expert)
+
+    def parts(self, times: int = 1) -> LayerParts:
+        """What each weight of the layer is merged from; `times`: see `LayerParts`."""
         layer, names = self.layer, self.names
         norms = layer.norms
         if isinstance(layer.attention, LatentAttentionSpec):
@@ -172,7 +196,7 @@ class _LayerNames:
             **self._feed_forward(),
             "mlp_output_norm": self._row_norm(norms.mlp_output, names.mlp_output_norm),
         }
-        return LayerParts(own, self._experts())
+        return LayerParts(own, self._experts(), times)
 
     def _feed_forward(self) -> dict[str, Parts]:
         mlp, names, hidden = self.layer.mlp, self.names, self.hidden_size
@@ -344,9 +368,12 @@ class _LayerNames:
         whole = (sum(heights), *columns)
         parts, first = [], 0
         for name, height, order in zip(names, heights, orders, strict=True):
-            own = Part(f"{self.prefix}{name}.{kind}", (height, *columns), order)
-            of_merged = Part(f"{self.prefix}{merged}.{kind}", own.shape, order, first, whole)
-            parts.append(of_merged if merged else own)
+            shape = (height, *columns)
+            if merged:
+                part = Part(f"{self.prefix}{merged}.{kind}", shape, order, first, whole)
+            else:
+                part = Part(f"{self.prefix}{name}.{kind}", shape, order)
+            parts.append(part)
             first += height
         return tuple(parts)
 

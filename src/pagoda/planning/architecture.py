@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
@@ -53,7 +54,7 @@ _MULTI_HEAD_LATENTS = ("minicpm3",)
 """Families with `kv_lora_rank` whose engines expand the latent and cache all heads."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Architecture:
     """A model's shape, as far as its cache goes."""
 
@@ -81,8 +82,9 @@ class Architecture:
     decoder: DecoderSpec | None = None
     """A family that Pagoda runs: what its engine's reader made of the config."""
 
-    @property
+    @cached_property
     def cached_layers(self) -> tuple[CachedLayer, ...]:
+        """All that its layers keep, one after the other."""
         return tuple(layer for kept in self.layers for layer in kept)
 
     @property
@@ -121,7 +123,7 @@ def read_architecture(config: ModelConfig) -> Architecture:
 
 
 def _has_latents(decoder: DecoderSpec) -> bool:
-    return any(_layer_of(layer, decoder.dtype).vectors is None for layer in decoder.layers)
+    return any(_layer_of(kind.layer, decoder.dtype).vectors is None for kind in decoder.kinds)
 
 
 def read_architecture_in_pagoda(config: ModelConfig) -> Architecture:
@@ -145,7 +147,7 @@ def _of_decoder(
     return Architecture(
         model_type=model_type,
         dtype=dtype,
-        layers=tuple((_layer_of(layer, dtype),) for layer in decoder.layers),
+        layers=decoder.of_each_layer((_layer_of(kind.layer, dtype),) for kind in decoder.kinds),
         num_heads=decoder.layers[0].attention.num_heads,
         max_model_len=longest[0],
         extended_max_model_len=longest[1],

@@ -95,8 +95,9 @@ def aligned_block_size(layers: Sequence[CachedLayer], block_size: int, alignment
 
     block = alignment × ceil(state / (alignment × attention bytes of a token))
     """
-    states = [layer.block_bytes(1) for layer in layers if layer.kind == StateLayerSpec.kind]
-    others = [layer.block_bytes(1) for layer in layers if layer.kind != StateLayerSpec.kind]
+    kinds = dict.fromkeys(layers)
+    states = [layer.block_bytes(1) for layer in kinds if layer.kind == StateLayerSpec.kind]
+    others = [layer.block_bytes(1) for layer in kinds if layer.kind != StateLayerSpec.kind]
     if not states or not others:
         return block_size
     alignment = max(alignment, block_size)

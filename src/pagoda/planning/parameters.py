@@ -11,8 +11,7 @@ embeddings  vocabulary × hidden, twice where the output head is its own
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
@@ -97,15 +96,20 @@ class Parameters:
 
 
 def count_parameters(
-    config: ModelConfig, model: Architecture, total: int | None = None
+    config: ModelConfig,
+    model: Architecture,
+    total: int | None = None,
+    kinds: DecoderParts | None = None,
 ) -> Parameters:
     """The parts of a model; where the `total` is known the rest is `other`.
 
-    A part is scaled down where the parts come to more than the total.
+    A part is scaled down where the parts come to more than the total. `kinds`: what a decoder that
+    Pagoda runs is made of, by whatever names, where that is at hand (`DecoderParts.of_kinds`).
     """
     decoder = model.decoder
     if decoder is not None:
-        counted = parameters_of(decoder)
+        names = weight_names(decoder.architecture, "directory", ())
+        counted = _count_by_parts(decoder, kinds or DecoderParts.of_kinds(decoder, names))
     else:
         counted = _count_by_fields(language_config(config), model)
     if total is None:
@@ -123,35 +127,29 @@ def count_parameters(
     return Parameters(embedding, head, tuple(_scaled(part, share) for part in layers))
 
 
-@lru_cache(maxsize=1)
-def parameters_of(decoder: DecoderSpec) -> Parameters:
-    """The parts of a decoder that Pagoda runs, to the last number; `other` are the last norm and a
-    bias of logits."""
-    kinds = tuple(dict.fromkeys(decoder.layers))
-    names = weight_names(decoder.architecture, "directory", ())
-    parts = DecoderParts.of(replace(decoder, layers=kinds), names, one_expert=True)
-    of_kind = dict(zip(kinds, map(_of_layer, parts.layers), strict=True))
+def _count_by_parts(decoder: DecoderSpec, kinds: DecoderParts) -> Parameters:
+    """To the last number; `other` are the last norm and a bias of logits."""
     return Parameters(
-        _numbers_in(parts.embedding),
-        _numbers_in(parts.lm_head),
-        tuple(of_kind[layer] for layer in decoder.layers),
-        _numbers_in(parts.final_norm) + _numbers_in(parts.logit_bias),
+        _numbers_in(kinds.embedding),
+        _numbers_in(kinds.lm_head),
+        decoder.of_each_layer(map(_of_layer, kinds.layers)),
+        _numbers_in(kinds.final_norm, kinds.logit_bias),
     )
 
 
 def _of_layer(parts: LayerParts) -> LayerParameters:
-    mlp = sum(_numbers_in(parts.own[field]) for field in FEED_FORWARD)
-    mixing = sum(map(_numbers_in, parts.own.values())) - mlp
+    mlp = _numbers_in(*(parts.own[field] for field in FEED_FORWARD))
+    mixing = _numbers_in(*parts.own.values()) - mlp
     experts = parts.experts
     if experts is None:
         return LayerParameters(mixing, mlp)
-    mlp = sum(map(_numbers_in, experts.every_row_reads))
-    chosen = experts.times * sum(map(_numbers_in, experts.of_chosen))
+    mlp = _numbers_in(*experts.every_row_reads)
+    chosen = experts.times * _numbers_in(*experts.of_chosen)
     return LayerParameters(mixing, mlp, chosen, experts.num_experts, experts.num_used)
 
 
-def _numbers_in(parts: Parts) -> int:
-    return sum(math.prod(part.shape) for part in parts if not part.is_one)
+def _numbers_in(*weights: Parts) -> int:
+    return sum(math.prod(part.shape) for parts in weights for part in parts if not part.is_one)
 
 
 def _count_by_fields(text: ModelConfig, model: Architecture) -> Parameters:

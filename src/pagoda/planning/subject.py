@@ -16,7 +16,7 @@ from pagoda.cache.layers import (
 from pagoda.cache.own_format import is_own
 from pagoda.cache.retention import most_positions, require_retention
 from pagoda.cache.spec import CacheSpec
-from pagoda.cache.window import EVERY_TOKEN
+from pagoda.cache.window import EVERY_TOKEN, AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import (
     ENCODER_TOKENS,
@@ -97,10 +97,7 @@ class Subject:
     @property
     def kept_layers(self) -> list[CachedLayer]:
         """What one rank keeps of the model's layers, and reads."""
-        layers = [layer for kept in rank_layers(self.model, self.options) for layer in kept]
-        if self.request.retention.is_full:
-            return layers
-        return [keeping(windowed(layer), self.request.retention) for layer in layers]
+        return _kept_layers(self.model, self.options, self.request.retention)
 
     @property
     def devices(self) -> str:
@@ -113,34 +110,31 @@ class Subject:
         """How weights are stored, where they are no plain numbers."""
         return self.weights.stored_as
 
+    def weights_under(self, quantization: str | None) -> Weights:
+        """The weights with another `--quantization`."""
+        request = replace(self.request, quantization=quantization)
+        return _weights(self.facts, request, self.model, self.pagoda)
+
 
 def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> Subject:
     """Read everything. Raises `RefusedError` for what cannot be read or does not go together."""
     engine = request.planned_engine
-    model = _architecture(facts, request)
+    model = _architecture(facts, engine)
     device = None if request.gpu is None else find_accelerator(request.gpu)
     pagoda = pagoda_device(device) if engine.is_pagoda else None
     extends_yarn = engine.is_pagoda or engine.release.extends_yarn
     made_for = model.extended_max_model_len if extends_yarn else model.max_model_len
     max_model_len = max_model_len_of(request, made_for)
-    dtype = (
-        dtype_of_run(request, model.dtype)
-        if pagoda is None
-        else pagoda.policy.dtype(canonical(request.dtype), model.dtype, request.quantization)
-    )
+    dtype = _dtype(request, model, pagoda)
     require_divisible(request, model)
     batch = _batch(request, device, pagoda)
     options = _pool_options(request, engine, model, device, dtype, batch[0])
     whole, draft_weights = model, None
     if draft is not None:
-        drafting = _read_draft(draft, request)
+        drafting = _read_draft(draft, request, engine)
         whole = replace(model, layers=(*model.layers, *drafting.layers))
         draft_weights = weights_in_vllm(draft, drafting, dtype, None)
-    weights = (
-        weights_in_vllm(facts, model, dtype, request.quantization)
-        if pagoda is None
-        else weights_in_pagoda(facts, request, model, dtype, pagoda.policy)
-    )
+    weights = _weights(facts, request, model, pagoda)
     return Subject(
         facts=facts,
         request=request,
@@ -169,19 +163,36 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     )
 
 
-def _architecture(facts: ModelFacts, request: PlanRequest) -> Architecture:
+def _architecture(facts: ModelFacts, engine: PlannedEngine) -> Architecture:
     """The model as the engine that is planned for reads it."""
-    if not request.planned_engine.is_pagoda:
+    if not engine.is_pagoda:
         return read_architecture(facts.config)
     if facts.refused_by_pagoda is not None:
         raise facts.refused_by_pagoda
     return read_architecture_in_pagoda(facts.config)
 
 
-def _read_draft(draft: ModelFacts, request: PlanRequest) -> Architecture:
-    model = _architecture(draft, request)
+def _dtype(request: PlanRequest, model: Architecture, pagoda: PagodaDevice | None) -> str:
+    """Of the run."""
+    if pagoda is None:
+        return dtype_of_run(request, model.dtype)
+    return pagoda.policy.dtype(canonical(request.dtype), model.dtype, request.quantization)
+
+
+def _weights(
+    facts: ModelFacts, request: PlanRequest, model: Architecture, pagoda: PagodaDevice | None
+) -> Weights:
+    """As the engine that is planned for holds them."""
+    dtype = _dtype(request, model, pagoda)
+    if pagoda is None:
+        return weights_in_vllm(facts, model, dtype, request.quantization)
+    return weights_in_pagoda(facts, request, model, dtype, pagoda.policy)
+
+
+def _read_draft(draft: ModelFacts, request: PlanRequest, engine: PlannedEngine) -> Architecture:
+    model = _architecture(draft, engine)
     require_divisible(request, model)
-    if request.planned_engine.is_pagoda:
+    if engine.is_pagoda:
         raise InvalidOptionError("speculative_model", draft.name, "Pagoda runs no draft model")
     if request.pipeline_parallel_size > 1:
         limit = "a draft model beside a pipeline is not planned for"
@@ -311,6 +322,15 @@ def _doubts(
     return [words for words, holds in doubts.items() if holds]
 
 
+def _kept_layers(
+    model: Architecture, options: PoolOptions, retention: AttentionWindow
+) -> list[CachedLayer]:
+    layers = [layer for kept in rank_layers(model, options) for layer in kept]
+    if retention.is_full:
+        return layers
+    return [keeping(windowed(layer), retention) for layer in layers]
+
+
 def _pagoda_pool(
     model: Architecture,
     options: PoolOptions,
@@ -324,11 +344,7 @@ def _pagoda_pool(
     """
     block_size, longest = options.block_size or DEFAULT_BLOCK_SIZE, made_for or EVERY_TOKEN
     require_retention(request.retention, block_size=block_size, most_tokens=longest)
-    layers = tuple(
-        keeping(windowed(layer), request.retention)
-        for kept in rank_layers(model, options)
-        for layer in kept
-    )
+    layers = tuple(map(windowed, _kept_layers(model, options, request.retention)))
     under_way = under_way_tokens(
         policy,
         options.under_way_tokens,

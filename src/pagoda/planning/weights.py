@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Protocol
 
-from pagoda.models.decoder import DecoderSpec
-from pagoda.models.names import WeightNames
 from pagoda.models.quantization import presumed_types, read_quantization
 from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import DecoderParts
@@ -139,46 +137,33 @@ def weights_in_pagoda(
     facts: ModelFacts, request: PlanRequest, model: Architecture, dtype: str, policy: DevicePolicy
 ) -> PagodaWeights:
     """The weights as Pagoda's engine would have them on such a device."""
-    assert model.decoder is not None
+    decoder = model.decoder
+    assert decoder is not None
     scheme, types = read_quantization(facts.config), facts.tensor_types
-    names = weight_names(model.decoder.architecture, facts.kind, types or {})
-    keeps_stored = policy.keeps_stored(dtype, request.quantization)
-    if types is None and scheme is None:
-        held = _hold_plain(model.decoder, names, dtype, request.quantization, keeps_stored)
-    else:
-        # where nothing tells an expert from another, the first stands for all
-        of_all = names.experts is not None and names.experts.are_of_all
-        alike = of_all or (types is None and not (scheme and scheme.ignored))
-        parts = DecoderParts.of(model.decoder, names, one_expert=alike)
-        if types is None:
-            types = {} if scheme is None else presumed_types(scheme, parts, model.dtype)
-        held = hold(
-            parts,
-            dtype,
-            types,
-            keeps_stored=keeps_stored,
-            quantised=quantised_types(parts, types, request.quantization),
-            scheme=None if scheme is None else scheme.title,
-        )
+    names = weight_names(decoder.architecture, facts.kind, types or {})
+    parts = kinds = DecoderParts.of_kinds(decoder, names)
+    # numbers alone tell apart the names of layers that are alike, and of experts
+    if types is not None or (scheme and _has_digits(scheme.ignored)):
+        one_expert = names.experts is not None and names.experts.are_of_all
+        parts = DecoderParts.of(decoder, names, one_expert=one_expert)
+    if types is None:
+        types = {} if scheme is None else presumed_types(scheme, parts, decoder.dtype)
+    held = hold(
+        parts,
+        dtype,
+        types,
+        keeps_stored=policy.keeps_stored(dtype, request.quantization),
+        quantised=quantised_types(parts, types, request.quantization),
+        scheme=None if scheme is None else scheme.title,
+    )
     held.require_multiplied_in(request.activation_dtype)
     is_presumed = facts.tensor_types is None and scheme is not None
-    parameters = count_parameters(facts.config, model, facts.parameters)
+    parameters = count_parameters(facts.config, model, facts.parameters, kinds)
     return PagodaWeights(parameters, held, (_PRESUMED,) if is_presumed else ())
 
 
-@lru_cache(maxsize=2)
-def _hold_plain(
-    decoder: DecoderSpec,
-    names: WeightNames,
-    dtype: str,
-    quantization: str | None,
-    keeps_stored: bool,
-) -> HeldWeights:
-    """Weights of plain numbers, some quantised as they are loaded; whoever compares plans asks for
-    the same again."""
-    parts = DecoderParts.of(decoder, names, one_expert=True)
-    quantised = quantised_types(parts, {}, quantization)
-    return hold(parts, dtype, keeps_stored=keeps_stored, quantised=quantised)
+def _has_digits(names: Iterable[str]) -> bool:
+    return any(map(str.isdigit, "".join(names)))
 
 
 def weights_in_vllm(

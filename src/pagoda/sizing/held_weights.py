@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pagoda.cache.formats import PLAIN_BITS
 from pagoda.errors import InvalidOptionError
@@ -21,6 +21,7 @@ from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept, matrix_bytes
 
 ACTIVATION_DTYPES = ("auto", "int8")
 """What products with weights that stay as stored take; auto: the dtype of all else."""
+_NO_TYPES: frozenset[str] = frozenset()
 _NOTHING_KEPT = (
     "is what weights that stay quantised, in whole numbers, are multiplied with, on a CPU and in "
     "bfloat16, and here none do; they are held as "
@@ -39,6 +40,30 @@ class Tensor(Protocol):
     @property
     def held_as(self) -> str | None:
         """Its dtype in memory where that is its own; None: as that of all others."""
+        ...
+
+
+class Layer(Protocol):
+    """A layer, or one that stands for several that are alike."""
+
+    @property
+    def times(self) -> int:
+        """How many it stands for."""
+        ...
+
+    @property
+    def every_row_reads(self) -> Sequence[Sequence[Tensor]]:
+        """Those of each weight that every row meets."""
+        ...
+
+    @property
+    def of_chosen(self) -> Sequence[Sequence[Tensor]]:
+        """Those of each weight of an expert that not every row is sent to."""
+        ...
+
+    @property
+    def chosen_times(self) -> int:
+        """How many weights of the layer each of those stands for."""
         ...
 
 
@@ -61,19 +86,8 @@ class Decoder(Protocol):
         """Empty where there is none."""
         ...
 
-    def of_layers(self) -> Iterable[Sequence[Tensor]]:
-        """Those of each weight of a layer."""
-        ...
-
     @property
-    def of_chosen(self) -> Sequence[Sequence[Tensor]]:
-        """Of these, those of experts that not every row is sent to."""
-        ...
-
-    @property
-    def chosen_times(self) -> int:
-        """How many weights each of those stands for."""
-        ...
+    def layers(self) -> Sequence[Layer]: ...
 
     @property
     def routers(self) -> Sequence[Sequence[Tensor]]:
@@ -164,23 +178,15 @@ def hold(
     """
     holder = _Holder(types, dtype, keeps_stored, quantised)
     head = decoder.lm_head or decoder.embedding
-    ends = [each for each in (head, decoder.final_norm, decoder.logit_bias) if each]
-    parts = (*ends, *decoder.of_layers())
-    read = [holder.weight(tensors) for tensors in parts]
+    read_bytes = holder.num_bytes((head, decoder.final_norm, decoder.logit_bias))
+    chosen_bytes = 0
+    for layer in decoder.layers:
+        read_bytes += layer.times * holder.num_bytes(layer.every_row_reads)
+        chosen = layer.chosen_times * holder.num_bytes(layer.of_chosen)
+        chosen_bytes += layer.times * chosen
+    read_bytes += chosen_bytes
     multiplied = _sorted(each.kept | each.quantised for each in holder.kinds)
-    looked_up = holder.weight(decoder.embedding).size_bytes if decoder.lm_head else 0
-    chosen = set(map(id, decoder.of_chosen))
-    chosen_bytes = decoder.chosen_times * sum(
-        weight.size_bytes
-        for tensors, weight in zip(parts, read, strict=True)
-        if id(tensors) in chosen
-    )
-    others = (
-        weight.size_bytes
-        for tensors, weight in zip(parts, read, strict=True)
-        if id(tensors) not in chosen
-    )
-    read_bytes = chosen_bytes + sum(others)
+    looked_up = holder.num_bytes((decoder.embedding,)) if decoder.lm_head else 0
     return HeldWeights(
         total_bytes=read_bytes + looked_up,
         read_bytes=read_bytes,
@@ -195,16 +201,14 @@ def hold(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(NamedTuple):
     """See `MatrixPart`."""
 
     type: str
     shape: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Weight:
+class _Weight(NamedTuple):
     """One weight: its bytes, and the types that it keeps, takes on and loses."""
 
     size_bytes: int
@@ -227,6 +231,10 @@ class _Holder:
         """All that were asked for, alike ones once."""
         return self.known.values()
 
+    def num_bytes(self, weights: Iterable[Sequence[Tensor]]) -> int:
+        """Bytes of weights, each of so many tensors; of none where there is no such weight."""
+        return sum(self.weight(tensors).size_bytes for tensors in weights if tensors)
+
     def weight(self, tensors: Sequence[Tensor]) -> _Weight:
         """Thousands of experts are alike: they are worked out once."""
         likeness = tuple(
@@ -239,24 +247,28 @@ class _Holder:
         return found
 
     def _weight(self, tensors: Sequence[Tensor]) -> _Weight:
-        value_bytes = PLAIN_BITS[self.dtype] // 8
-        parts = [
-            _Rows(self._held_type(tensor), (tensor.shape[0], tensor.shape[1]))
-            for tensor in tensors
-            if len(tensor.shape) == 2  # vectors never keep their type
-        ]
-        if not (self.keeps_stored and parts and are_kept(parts)):
-            size_bytes = sum(
+        parts = self._rows(tensors) if self.keeps_stored else []
+        if not are_kept(parts):
+            sizes = [
                 math.prod(tensor.shape) * PLAIN_BITS[tensor.held_as or self.dtype] // 8
                 for tensor in tensors
-            )
-            found = frozenset(self._type(tensor) for tensor in tensors)
-            return _Weight(size_bytes, frozenset(), frozenset(), found)
+            ]
+            found = frozenset(map(self._type, tensors))
+            return _Weight(sum(sizes), _NO_TYPES, _NO_TYPES, found)
+        value_bytes = PLAIN_BITS[self.dtype] // 8
         made = frozenset(
             self.quantised[each.name] for each in tensors if each.name in self.quantised
         )
         left = frozenset(self._type(each) for each in tensors if each.name not in self.quantised)
         return _Weight(matrix_bytes(parts, value_bytes), left & KEPT_TYPES, made, left - KEPT_TYPES)
+
+    def _rows(self, tensors: Sequence[Tensor]) -> list[_Rows]:
+        """Vectors left out, which never keep their type."""
+        return [
+            _Rows(self._held_type(tensor), (tensor.shape[0], tensor.shape[1]))
+            for tensor in tensors
+            if len(tensor.shape) == 2
+        ]
 
     def _type(self, tensor: Tensor) -> str:
         return self.types.get(tensor.name, self.dtype)

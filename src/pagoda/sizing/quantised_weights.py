@@ -53,7 +53,12 @@ def quantised_types(
     if recipe is None:
         return {}
     wanted: dict[str, str] = {}
-    for tensors in (decoder.embedding, *decoder.of_layers()):
+    of_layers = (
+        tensors
+        for layer in decoder.layers
+        for tensors in (*layer.every_row_reads, *layer.of_chosen)
+    )
+    for tensors in (decoder.embedding, *of_layers):
         wanted |= _plain(tensors, types, recipe.matrices)
     wanted |= _plain(decoder.lm_head or decoder.embedding, types, recipe.head)
     routers = {tensor.name for tensors in decoder.routers for tensor in tensors}

@@ -32,16 +32,16 @@ def cohere2(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
     pattern = config.integer("sliding_window_pattern", default=DEFAULT_PATTERN)
     bias = config.boolean("attention_bias", default=False)
-    attentions = [
-        parts.attention(
+    attentions = parts.of_each(
+        parts.windows_by_pattern(config, window, sizes.num_layers, pattern),
+        lambda own: parts.attention(
             sizes,
             None if own is None else rope.spec,
             sliding_window=own,
             qkv_bias=bias,
             output_bias=bias,
-        )
-        for own in parts.windows_by_pattern(config, window, sizes.num_layers, pattern)
-    ]
+        ),
+    )
     return parallel_decoder(config, ARCHITECTURE, sizes, attentions, rope.max_position_embeddings)
 
 
@@ -54,7 +54,7 @@ def parallel_decoder(
 ) -> DecoderSpec:
     """Layers whose halves take the same row, under one layer norm; logits are scaled."""
     mlp = parts.mlp(config, sizes)
-    layers = [DecoderLayer(attention, mlp, PARALLEL_NORM) for attention in attentions]
+    layers = parts.of_each(attentions, lambda own: DecoderLayer(own, mlp, PARALLEL_NORM))
     decoder = parts.decoder(config, architecture, sizes, layers, longest, tie_word_embeddings=True)
     return replace(
         decoder,

@@ -75,5 +75,5 @@ def _deepseek(
 ) -> DecoderSpec:
     attention, rope = latent_attention(config, own, max_model_len, DEFAULTS)
     mlps = routed_layers(config, dense, own.num_layers, form)
-    layers = [DecoderLayer(attention, mlp) for mlp in mlps]
+    layers = parts.of_each(mlps, lambda mlp: DecoderLayer(attention, mlp))
     return parts.decoder(config, architecture, own, layers, rope.max_position_embeddings)

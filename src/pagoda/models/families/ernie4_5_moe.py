@@ -33,12 +33,12 @@ def ernie4_5_moe(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     last = config.integer("moe_layer_end_index", default=-1, minimum=-1)
     last = sizes.num_layers - 1 if last == -1 else last
     step = config.integer("moe_layer_interval", default=1)
-    layers = [
-        DecoderLayer(
-            attention, sparse if first <= index <= last and not (index + 1) % step else dense
-        )
-        for index in range(sizes.num_layers)
+    has_experts = [
+        first <= index <= last and not (index + 1) % step for index in range(sizes.num_layers)
     ]
+    layers = parts.of_each(
+        has_experts, lambda has: DecoderLayer(attention, sparse if has else dense)
+    )
     return parts.decoder(
         config,
         ARCHITECTURE,

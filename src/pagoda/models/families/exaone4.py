@@ -19,8 +19,9 @@ def exaone4(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     rope = parts.rope(config, sizes, max_model_len)
     window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
     mlp = parts.mlp(config, sizes)
-    layers = [
-        DecoderLayer(
+    layers = parts.of_each(
+        parts.windows_by_pattern(config, window, sizes.num_layers, _pattern(config, window)),
+        lambda own: DecoderLayer(
             parts.attention(
                 sizes,
                 rope.spec if window is None or own is not None else None,
@@ -29,11 +30,8 @@ def exaone4(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
             ),
             mlp,
             POST_NORM,
-        )
-        for own in parts.windows_by_pattern(
-            config, window, sizes.num_layers, _pattern(config, window)
-        )
-    ]
+        ),
+    )
     longest = rope.max_position_embeddings
     return parts.decoder(config, ARCHITECTURE, sizes, layers, longest, norm_eps=1e-5)
 

@@ -26,8 +26,9 @@ def gemma2(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     bias = config.boolean("attention_bias", default=False)
     cap = parts.optional_number(config, "attn_logit_softcapping", absent=50.0)
     mlp = parts.mlp(config, sizes, field="hidden_activation", default=ACTIVATION)
-    layers = [
-        DecoderLayer(
+    layers = parts.of_each(
+        windows,
+        lambda own: DecoderLayer(
             parts.attention(
                 sizes,
                 rope.spec,
@@ -39,9 +40,8 @@ def gemma2(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
             ),
             mlp,
             SANDWICH_NORM,
-        )
-        for own in windows
-    ]
+        ),
+    )
     decoder = parts.decoder(
         config,
         ARCHITECTURE,

@@ -49,8 +49,9 @@ def gemma3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     if cap is not None:
         raise config.unsupported("attn_logit_softcapping", cap, "only null is covered")
     mlp = parts.mlp(config, sizes, field="hidden_activation", default=ACTIVATION)
-    layers = [
-        DecoderLayer(
+    layers = parts.of_each(
+        windows,
+        lambda own: DecoderLayer(
             parts.attention(
                 sizes,
                 (full if own is None else sliding).spec,
@@ -62,9 +63,8 @@ def gemma3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
             ),
             mlp,
             SANDWICH_NORM,
-        )
-        for own in windows
-    ]
+        ),
+    )
     # what an extension makes possible is in the config's length already
     longest = min(full.max_position_embeddings, sliding.max_position_embeddings)
     decoder = parts.decoder(config, ARCHITECTURE, sizes, layers, longest, tie_word_embeddings=True)

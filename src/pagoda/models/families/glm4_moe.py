@@ -39,6 +39,6 @@ def glm4_moe(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
         qk_norm=QKNorm.HEAD if config.boolean("use_qk_norm", default=False) else None,
     )
     mlps = routed_layers(config, parts.mlp(config, sizes), sizes.num_layers, ROUTED)
-    layers = [DecoderLayer(attention, mlp) for mlp in mlps]
+    layers = parts.of_each(mlps, lambda mlp: DecoderLayer(attention, mlp))
     longest = rope.max_position_embeddings
     return parts.decoder(config, ARCHITECTURE, sizes, layers, longest, norm_eps=DEFAULT_NORM_EPS)

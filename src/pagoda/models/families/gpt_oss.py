@@ -46,8 +46,9 @@ def gpt_oss(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
         experts(config, inner, default_count=128, default_used=4),
         router_bias=True,
     )
-    layers = [
-        DecoderLayer(
+    layers = parts.of_each(
+        parts.windows_by_pattern(config, window, sizes.num_layers, PATTERN),
+        lambda own: DecoderLayer(
             replace(
                 parts.attention(
                     sizes, rope.spec, sliding_window=own, qkv_bias=bias, output_bias=bias
@@ -55,8 +56,7 @@ def gpt_oss(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
                 sink_logits=True,
             ),
             sparse,
-        )
-        for own in parts.windows_by_pattern(config, window, sizes.num_layers, PATTERN)
-    ]
+        ),
+    )
     longest = rope.max_position_embeddings
     return parts.decoder(config, ARCHITECTURE, sizes, layers, longest, norm_eps=1e-5)

@@ -20,11 +20,10 @@ def granite(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
 def granite_moe(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     """Granite with experts."""
     decoder = _granite(config, "GraniteMoeForCausalLM", max_model_len)
-    [dense] = {layer.mlp for layer in decoder.layers}
-    assert isinstance(dense, MLPSpec)
-    sparse = experts(config, dense, default_count=8, default_used=2)
-    layers = tuple(replace(layer, mlp=sparse) for layer in decoder.layers)
-    return replace(decoder, layers=layers)
+    layer = decoder.layers[0]  # as all
+    assert isinstance(layer.mlp, MLPSpec)
+    sparse = experts(config, layer.mlp, default_count=8, default_used=2)
+    return replace(decoder, layers=(replace(layer, mlp=sparse),) * len(decoder.layers))
 
 
 def _granite(config: ModelConfig, architecture: str, max_model_len: int | None) -> DecoderSpec:

@@ -25,8 +25,9 @@ def olmo3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
     bias = config.boolean("attention_bias", default=False)
     mlp = parts.mlp(config, sizes)
-    layers = [
-        DecoderLayer(
+    layers = parts.of_each(
+        parts.windows_by_pattern(config, window, sizes.num_layers, PATTERN),
+        lambda own: DecoderLayer(
             parts.attention(
                 sizes,
                 (full if own is None else sliding).spec,
@@ -37,9 +38,8 @@ def olmo3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
             ),
             mlp,
             POST_NORM,
-        )
-        for own in parts.windows_by_pattern(config, window, sizes.num_layers, PATTERN)
-    ]
+        ),
+    )
     # layers that slide see their window alone, so the others' extension decides
     longest = max(full.max_position_embeddings, sliding.max_position_embeddings)
     return parts.decoder(config, ARCHITECTURE, sizes, layers, longest, norm_eps=1e-5)

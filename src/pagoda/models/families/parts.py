@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
@@ -19,6 +20,9 @@ from pagoda.models.decoder import (
 )
 from pagoda.models.rope import ONE_FOR_ALL, RopeForm, read_rope
 from pagoda.models.rope_types import Rope
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
@@ -203,6 +207,13 @@ def windows_by_pattern(
         if any(slides) and window is None:
             raise config.error("sliding_window", window, "layer_types has sliding layers")
     return tuple(window if slid else None for slid in slides)
+
+
+def of_each(kinds: Sequence[K], make: Callable[[K], T]) -> list[T]:
+    """What is made of each, once of those that are equal: alike layers are one object, which is
+    looked at once wherever they are counted (`DecoderSpec.kinds`)."""
+    made = {kind: make(kind) for kind in dict.fromkeys(kinds)}
+    return [made[kind] for kind in kinds]
 
 
 def _require_covered(layer_types: Sequence[str]) -> None:

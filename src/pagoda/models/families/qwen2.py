@@ -17,10 +17,12 @@ def qwen2(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS)
     rope = parts.rope(config, sizes, max_model_len)
     mlp = parts.mlp(config, sizes)
-    layers = [
-        DecoderLayer(parts.attention(sizes, rope.spec, sliding_window=window, qkv_bias=True), mlp)
-        for window in upper_layer_windows(config, sizes.num_layers)
-    ]
+    layers = parts.of_each(
+        upper_layer_windows(config, sizes.num_layers),
+        lambda window: DecoderLayer(
+            parts.attention(sizes, rope.spec, sliding_window=window, qkv_bias=True), mlp
+        ),
+    )
     return parts.decoder(config, ARCHITECTURE, sizes, layers, rope.max_position_embeddings)
 
 

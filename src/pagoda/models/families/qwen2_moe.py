@@ -32,12 +32,13 @@ def qwen2_moe(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     )
     bias = config.boolean("qkv_bias", default=True)
     windows = _windows(config, sizes.num_layers)
-    layers = [
-        DecoderLayer(parts.attention(sizes, rope.spec, sliding_window=window, qkv_bias=bias), mlp)
-        for window, mlp in zip(
-            windows, qwen_layers(config, dense, sparse, sizes.num_layers), strict=True
-        )
-    ]
+    mlps = qwen_layers(config, dense, sparse, sizes.num_layers)
+    layers = parts.of_each(
+        [*zip(windows, mlps, strict=True)],
+        lambda kind: DecoderLayer(
+            parts.attention(sizes, rope.spec, sliding_window=kind[0], qkv_bias=bias), kind[1]
+        ),
+    )
     return parts.decoder(config, ARCHITECTURE, sizes, layers, rope.max_position_embeddings)
 
 

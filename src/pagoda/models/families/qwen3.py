@@ -17,8 +17,9 @@ def qwen3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     rope = parts.rope(config, sizes, max_model_len)
     mlp = parts.mlp(config, sizes)
     bias = config.boolean("attention_bias", default=False)
-    layers = [
-        DecoderLayer(
+    layers = parts.of_each(
+        upper_layer_windows(config, sizes.num_layers),
+        lambda window: DecoderLayer(
             parts.attention(
                 sizes,
                 rope.spec,
@@ -28,7 +29,6 @@ def qwen3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
                 qk_norm=QKNorm.HEAD,
             ),
             mlp,
-        )
-        for window in upper_layer_windows(config, sizes.num_layers)
-    ]
+        ),
+    )
     return parts.decoder(config, ARCHITECTURE, sizes, layers, rope.max_position_embeddings)

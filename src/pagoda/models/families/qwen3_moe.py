@@ -40,7 +40,6 @@ def qwen3_moe(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
         output_bias=bias,
         qk_norm=QKNorm.HEAD,
     )
-    layers = [
-        DecoderLayer(attention, mlp) for mlp in qwen_layers(config, dense, sparse, sizes.num_layers)
-    ]
+    mlps = qwen_layers(config, dense, sparse, sizes.num_layers)
+    layers = parts.of_each(mlps, lambda mlp: DecoderLayer(attention, mlp))
     return parts.decoder(config, ARCHITECTURE, sizes, layers, rope.max_position_embeddings)

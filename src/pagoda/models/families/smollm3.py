@@ -23,19 +23,19 @@ def smollm3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     windows = parts.layer_windows(config, [not rotated for rotated in has_rope])
     bias = config.boolean("attention_bias", default=False)
     mlp = parts.mlp(config, sizes, bias=config.boolean("mlp_bias", default=False))
-    layers = [
-        DecoderLayer(
+    layers = parts.of_each(
+        [*zip(has_rope, windows, strict=True)],
+        lambda kind: DecoderLayer(
             parts.attention(
                 sizes,
-                rope.spec if rotated else None,
-                sliding_window=window,
+                rope.spec if kind[0] else None,
+                sliding_window=kind[1],
                 qkv_bias=bias,
                 output_bias=bias,
             ),
             mlp,
-        )
-        for rotated, window in zip(has_rope, windows, strict=True)
-    ]
+        ),
+    )
     return parts.decoder(
         config,
         ARCHITECTURE,
