@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "kept")
     if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
         config.pluginmanager.import_plugin("each_process")
+        config.pluginmanager.import_plugin("log_lines")
     else:  # NumPy's threads would wait for cores that another process computes on
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
 

@@ -150,6 +150,7 @@ def tidy_up(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     if item.get_closest_marker("model") or PROCESS.memory_info().rss > held + MUCH_BYTES:
         forget_applications()
         gc.collect()
+        gc.freeze()  # what is left was loaded for good: the next look is for what comes now
         held = sys.maxsize
     side_by_side.give_back_memory()
     item.config.stash[HELD_BYTES] = min(held, PROCESS.memory_info().rss)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from kept import kept
 from kernel_arrays import DTYPES, assert_close, records_of, stored
 
 from pagoda.kernels import reference
@@ -9,6 +12,16 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine
 from pagoda.kernels.cpu.norm import add_rows, norm_routine, norm_rows
 from pagoda.kernels.cpu.team import phases
+
+
+@kept
+def run_norm(*args: Any) -> None:
+    norm_rows(*args)
+
+
+@kept
+def run_add(*args: Any) -> None:
+    add_rows(*args)
 
 
 def norm(
@@ -24,7 +37,7 @@ def norm(
     out = stored(np.zeros((len(rows), x.shape[1])), dtype)
     chosen, eps, counters = np.array(rows), np.array([1e-5], np.float32), phases(1)
     routine = norm_routine(dtype == "bfloat16", is_centred, is_shifted)
-    norm_rows(
+    run_norm(
         counters.ctypes.data, routine.address, out.ctypes.data,
         out.itemsize, x.ctypes.data, chosen.ctypes.data, len(rows), x.shape[1],
         0 if weight is None else weight.ctypes.data, eps.ctypes.data, round_routine().address,
@@ -71,7 +84,7 @@ def test_what_is_normed_and_scaled_is_added(rows: int, width: int, is_centred: b
     reference_norm = reference.layer_norm if is_centred else reference.rms_norm
     for own, added in ((weight, reference_norm(delta, weight, 1e-5)), (None, delta)):
         out, taken, counters = stream.copy(), delta.copy(), phases(1)
-        add_rows(
+        run_add(
             counters.ctypes.data, norm_routine(False, is_centred).address, out.ctypes.data,
             taken.ctypes.data, numbers.ctypes.data, rows, width,
             0 if own is None else own.ctypes.data, scale.ctypes.data, eps.ctypes.data,

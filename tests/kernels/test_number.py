@@ -2,31 +2,31 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import njit
+from kept import kept
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.number import exp2, number_at, put_number, tanh
 
 
-@njit
+@kept
 def powers(out: Array, x: Array) -> None:
     for i in range(len(x)):
         out[i] = exp2(x[i])
 
 
-@njit
+@kept
 def tangents(out: Array, x: Array) -> None:
     for i in range(len(x)):
         out[i] = tanh(x[i])
 
 
-@njit
+@kept
 def narrowed(out: int, x: int, count: int) -> None:
     for i in range(count):
         put_number(out, i, number_at(x, i, False), True)
 
 
-@njit
+@kept
 def widened(out: int, x: int, count: int) -> None:
     for i in range(count):
         put_number(out, i, number_at(x, i, True), False)

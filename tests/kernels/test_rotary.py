@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from kept import kept
 from kernel_arrays import DTYPES, assert_close, group_of, seen, stored
 
 from pagoda.kernels import reference
@@ -26,6 +29,11 @@ CASES = [
     (3, 1, 128, 96, 16, 5, None),
     (4, 2, 80, 38, 16, 3, "head"),
 ]
+
+
+@kept
+def run(*args: Any) -> None:
+    rotate_and_write(*args)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -56,7 +64,7 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
     places = [norm.ctypes.data if with_norm else 0 for norm in norms]
     write = write_routines(PageForm(dtype == "bfloat16", head_dim, block_size))
     layout = plain_layout(kv_heads, head_dim, block_size, blocks.itemsize)
-    rotate_and_write(
+    run(
         counters.ctypes.data, 2, rotate_routine().address, write, qkv.ctypes.data, rows,
         blocks.ctypes.data, LayerPages(layout, blocks.itemsize, NO_CODES), slots.ctypes.data,
         positions.ctypes.data, sink_positions.ctypes.data, sinks.ctypes.data,

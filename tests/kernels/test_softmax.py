@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kept import kept
 from kernel_arrays import DTYPES, seen, stored
-from numba import njit
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.softmax import LOWEST, SCALE_ROWS, soften
 
 
-@njit
+@kept
 def soften_row(
     scores: int, weights: int, count: int, begin: int, end: int, scale: np.float32,
     cap: np.float32, marks: int, is_paired: bool,
@@ -53,7 +53,7 @@ def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...], cap: 
     places = [marks[i:].ctypes.data for i in range(4)]
     beside, is_paired = "".join(map(str, rows)), dtype == "bfloat16"
 
-    @njit
+    @kept
     def run(scores: int, weights: int, highest: int, mass: int, scales: int, sums: int, off: int):
         soften(
             scores, weights, width, begin, end, SCALE, cap, highest, mass, scales, sums, off,

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from numba import njit, prange
+from kept import kept, kept_threads
+from numba import prange
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, phases
@@ -12,7 +13,7 @@ from side_by_side import ALL_CORES
 pytestmark = pytest.mark.threads
 
 
-@njit
+@kept
 def count_up(counters: int, num_phases: int, total: Array, seen: Array, num_items: int) -> None:
     """In every phase, add 1 to every entry of total, and look at what the phase before left."""
     for phase in range(num_phases):
@@ -26,7 +27,7 @@ def count_up(counters: int, num_phases: int, total: Array, seen: Array, num_item
         finish(counters + phase * PHASE_BYTES, mine, num_items)
 
 
-@njit(parallel=True)
+@kept_threads
 def by_threads(
     counters: int, num_phases: int, total: Array, seen: Array, num_items: int, num_threads: int
 ) -> None:
@@ -34,7 +35,7 @@ def by_threads(
         count_up(counters, num_phases, total, seen, num_items)
 
 
-@njit(parallel=True)
+@kept_threads
 def thread_ids(num_items: int) -> Array:
     found = np.zeros(num_items, np.int64)
     for item in prange(num_items):
