@@ -18,7 +18,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-CHROMIUM = $(shell for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+CHROMIUM = $(shell for name in chromium-headless-shell chromium chromium-browser google-chrome \
+	google-chrome-stable; do \
 	command -v $$name && break; done)
 
 REDIS = $(shell for name in redis-server valkey-server; do command -v $$name && break; done)
@@ -47,7 +48,7 @@ browser: ## install Chromium for the tests of the page, where that needs no ques
 	@if test -n "$(CHROMIUM)"; then :; \
 	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 	apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-	apt-get -qq install --no-install-recommends chromium >/dev/null; \
+	apt-get -qq install --no-install-recommends chromium-headless-shell >/dev/null; \
 	else echo "make: there is no Chromium here: the tests that need it are left out"; fi
 
 redis: ## install Redis for the tests of shared tiers, where that needs no question

@@ -116,9 +116,9 @@ def create_app(
     ]
     if options.dev_mode:
         routers.append(dev_routes(engine, options))
+    # To include a router instead would have FastAPI prepare every route of it a second time.
     for router in routers:
-        app.include_router(router)
-        traffic.know(router.routes)
+        app.routes.extend(router.routes)
     traffic.know(app.routes)
     # The last one added is the first that a request meets.
     bodies = PendingBodies(
