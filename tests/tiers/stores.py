@@ -7,6 +7,7 @@ import ipaddress
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -97,31 +98,35 @@ class RedisServer:
 
 
 class S3Server:
-    """moto's, in threads of this process, with one bucket."""
+    """moto's, in threads of this process, with one bucket.
+
+    Of moto's services this one alone: its server looks for each request through all that there are.
+    """
 
     def __init__(self) -> None:
-        from moto.server import ThreadedMotoServer
-        from werkzeug.serving import WSGIRequestHandler
+        from moto.server import create_backend_app
+        from werkzeug.serving import WSGIRequestHandler, make_server
 
         WSGIRequestHandler.log_request = lambda *args, **keywords: None  # type: ignore[method-assign]
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._server.start()
-        self.port = self._server.get_host_and_port()[1]
+        self._server = make_server("127.0.0.1", 0, create_backend_app("s3"), threaded=True)
+        self.port = self._server.port
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
         self.make_well()
 
     def make_well(self) -> None:
         """Empty."""
-        self._ask("POST", "/moto-api/reset")
-        self._ask("PUT", f"/{BUCKET}")
+        from moto.core.base_backend import BackendDict
 
-    def stop(self) -> None:
-        self._server.stop()
-
-    def _ask(self, method: str, path: str) -> None:
+        BackendDict.reset()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_PATIENCE_S)
-        connection.request(method, path)
+        connection.request("PUT", f"/{BUCKET}")
         assert connection.getresponse().status == 200
         connection.close()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
 
 
 def certify(certificate: Path, key: Path) -> None:
