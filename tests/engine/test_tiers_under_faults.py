@@ -29,7 +29,7 @@ from pagoda.request import SamplingParams
 from pagoda.tiers.breaker import NUM_FAILURES, Breaker
 from pagoda.tiers.shelf import Shelf
 
-GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+GREEDY = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 BLOCK_SIZE, NUM_BLOCKS = 16, 256
 TOKEN_S = 0.05
 """What a token of a prompt takes to compute, as engines are told."""

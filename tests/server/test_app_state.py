@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import httpx
@@ -161,8 +162,11 @@ async def test_the_engine_lives_as_long_as_the_application(engine: FakeEngine) -
 
 
 async def test_the_schema_tells_both_apis(client: httpx.AsyncClient) -> None:
+    """And no page, nor what pages ask for themselves."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     assert {"/v1/completions", "/v1/chat/completions", "/v1/models"} <= set(paths)
+    pages = re.compile("/(page.*|plan|cache|cache/(page.*|events))?")
+    assert not list(filter(pages.fullmatch, paths))
 
 
 @pytest.mark.parametrize("path", ["/health", "/ping"])

@@ -20,12 +20,10 @@ from checkpoints import CASES, write_checkpoint
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.admission import Admission
-from pagoda.server.app import create_app
 from pagoda.server.cache_lookout import MOST_VIEWERS, CacheLookout
 from pagoda.server.errors import RejectedError, ShuttingDownError
 from pagoda.server.keys import ANYBODY, Holder, KeyRing
 from pagoda.server.options import ServerOptions
-from server.conftest import client_of
 from server.fake_engine import FakeEngine
 from server.live import live_server
 from server.news_of_a_cache import cells_of
@@ -258,10 +256,3 @@ async def test_a_tenant_is_told_in_whole_seconds_however_often_it_comes() -> Non
         times.append(loop.time())
     assert int(times[1]) > int(times[0])
     assert all(time % 1 < 0.9 for time in times)
-
-
-@pytest.mark.anyio
-async def test_the_page_and_its_events_are_no_part_of_the_api() -> None:
-    async with client_of(create_app(FakeEngine())) as client:
-        paths = (await client.get("/openapi.json")).json()["paths"]
-    assert not [path for path in paths if path in ("/cache", EVENTS) or "/cache/page" in path]

@@ -89,12 +89,6 @@ async def test_the_page_needs_a_key_where_the_server_does(engine: FakeEngine) ->
             assert opened.status_code == 200
 
 
-async def test_the_page_is_no_part_of_the_api(client: httpx.AsyncClient) -> None:
-    paths = (await client.get("/openapi.json")).json()["paths"]
-    assert "/v1/models" in paths
-    assert not [path for path in paths if path == "/" or path.startswith("/page")]
-
-
 def test_the_page_is_small() -> None:
     assert sum(path.stat().st_size for path in FILES) < LARGEST_BYTES
 

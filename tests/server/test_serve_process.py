@@ -18,6 +18,9 @@ import pytest
 from checkpoints import Case, build_model
 from gguf_files import write_gguf
 from pagoda.cli.main import run
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.options import EngineOptions
+from server.live import live_server
 from server.sse import completion_text, events_of
 
 pytestmark = pytest.mark.anyio
@@ -86,19 +89,28 @@ async def first(model: str, key: str, anyio_backend: str) -> AsyncIterator[Serve
 async def test_a_session_of_one_process_goes_on_in_another(
     first: Server, model: str, key: str, tmp_path: Path
 ) -> None:
-    file = str(tmp_path / "trip.session")
-    async with serving(model, "--kv-tier-key-file", key) as second:
+    """This process is the other one, for a server of its own."""
+    options = EngineOptions(
+        model, kv_cache_memory_bytes=2**24, max_model_len=512, threads=1, kv_tier_key_file=key
+    )
+    with live_server(AsyncEngine.load(options)) as second:
         body: dict[str, Any] = {"prompt": PROMPT, "session_id": "trip", "max_tokens": 30}
         tokens = [token for part in await ask_at(first.url, body) for token in part]
         body = {"prompt": tokens, "max_tokens": 8}
         [_, expected] = await ask_at(first.url, body)
-        export = ["session", "export", "trip", file, "--url", first.url]
-        assert await asyncio.to_thread(run, export) == 0
-        bring = ["session", "import", file, "--url", second.url, "--as", "my trip"]
-        assert await asyncio.to_thread(run, bring) == 0
+        await carry("trip", first.url, second, "my trip", tmp_path / "there.session")
         # The last token of an answer is never put through the model.
-        [_, found] = await ask_at(second.url, body, num_cached=(len(tokens) - 1) // 16 * 16)
+        [_, found] = await ask_at(second, body, num_cached=(len(tokens) - 1) // 16 * 16)
         assert found == expected
+        await carry("my trip", second, first.url, "back", tmp_path / "back.session")
+
+
+async def carry(name: str, url: str, to_url: str, new_name: str, file: Path) -> None:
+    for command in (
+        ["session", "export", name, str(file), "--url", url],
+        ["session", "import", str(file), "--url", to_url, "--as", new_name],
+    ):
+        assert await asyncio.to_thread(run, command) == 0
 
 
 async def ask_at(url: str, body: dict[str, Any], num_cached: int | None = None) -> list[list[int]]:
