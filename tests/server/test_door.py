@@ -385,12 +385,6 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
     }
 
 
-@pytest.fixture
-async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(create_app(engine)) as client:
-        yield client
-
-
 async def test_text_and_chats_are_tokenised(client: httpx.AsyncClient) -> None:
     answer = (await client.post("/tokenize", json={"prompt": "ab"})).json()
     assert answer == {"count": 3, "max_model_len": 64, "tokens": [1, 97, 98], "token_strs": None}

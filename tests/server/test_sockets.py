@@ -49,12 +49,29 @@ class ChattyEngine(FakeEngine):
         return "x" * LARGE_BYTES
 
 
-@pytest.fixture
-def url(engine: FakeEngine) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def engine_at() -> Iterator[tuple[FakeEngine, str]]:
+    """An engine, and the address of a server of it."""
+    engine = FakeEngine()
     options = ServerOptions(client_timeout=TIMEOUT_S, max_body_bytes=100_000)
     with live_server(engine, options) as url:
-        yield url
-        assert httpx.get(f"{url}/health").status_code == 200
+        yield engine, url
+
+
+@pytest.fixture
+def engine(engine_at: tuple[FakeEngine, str]) -> FakeEngine:
+    """As new."""
+    engine, _ = engine_at
+    engine.renew()
+    return engine
+
+
+@pytest.fixture
+def url(engine: FakeEngine, engine_at: tuple[FakeEngine, str]) -> Iterator[str]:
+    """Of a server that all tests share, and which is well after each."""
+    _, url = engine_at
+    yield url
+    assert httpx.get(f"{url}/health").status_code == 200
 
 
 def connected(url: str) -> socket.socket:
@@ -135,13 +152,13 @@ def test_a_request_that_dribbles_in_time_is_answered(url: str) -> None:
 
 def test_a_connection_serves_several_requests_and_may_rest_between_them(url: str) -> None:
     with connected(url) as connection:
-        for _ in range(3):
+        for rest_s in (0.0, TIMEOUT_S * 1.5, TIMEOUT_S * 1.5):
+            time.sleep(rest_s)
             connection.sendall(HEAD + b"\r\n" + BODY)
             received = b""
             while not received.endswith(b"}}}"):
                 received += connection.recv(65536)
             assert received.startswith(b"HTTP/1.1 200")
-            time.sleep(TIMEOUT_S * 1.5)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +179,11 @@ def test_what_is_not_http(sent: bytes, url: str) -> None:
     assert b"Traceback" not in received
 
 
-def test_a_body_that_never_ends_is_not_read_after_a_refusal(engine: FakeEngine) -> None:
+def test_a_body_that_never_ends_is_not_read_after_a_refusal() -> None:
     options = ServerOptions(client_timeout=TIMEOUT_S)
     endless = HEAD.replace(b"Content-Length: %d" % len(BODY), b"Transfer-Encoding: chunked")
     with (
-        live_server(engine, options, KeyRing({"the-only-key": "all"})) as url,
+        live_server(FakeEngine(), options, KeyRing({"the-only-key": "all"})) as url,
         connected(url) as connection,
     ):
         connection.sendall(endless + b"\r\n")
@@ -177,7 +194,8 @@ def test_a_body_that_never_ends_is_not_read_after_a_refusal(engine: FakeEngine) 
                 connection.sendall(chunk)
 
 
-def test_there_are_so_many_connections_and_who_rests_gives_way(engine: FakeEngine) -> None:
+def test_there_are_so_many_connections_and_who_rests_gives_way() -> None:
+    engine = FakeEngine()
     engine.hold = asyncio.Event()
     ask = HEAD + b"\r\n" + BODY
     with live_server(engine, ServerOptions(max_num_connections=2)) as url, ExitStack() as stack:
@@ -212,7 +230,7 @@ def test_a_body_larger_than_allowed_is_not_waited_for(url: str) -> None:
         assert answer(connection).startswith(b"HTTP/1.1 413")
 
 
-def test_who_does_not_read_is_left(engine: FakeEngine) -> None:
+def test_who_does_not_read_is_left() -> None:
     with (
         live_server(ChattyEngine(), ServerOptions(client_timeout=TIMEOUT_S)) as url,
         connected(url) as connection,

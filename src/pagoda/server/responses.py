@@ -235,7 +235,7 @@ def json_of(body: BaseModel, *, exclude_none: bool = False) -> bytes:
 
 
 def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Responses of `model`, for the schema: named once, then referred to.
+    """Responses of `model`, for the schema: referred to, and described where a route names it.
 
     FastAPI prepares a model anew for every status of every route that names it: two thirds of
     what making the application takes.
@@ -243,5 +243,4 @@ def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     content = {"application/json": {"schema": reference}}
     # Without a "default" FastAPI would promise answers of its own, of status 422.
-    told: list[int | str] = [*statuses, "default"]
-    return {told[0]: {"model": model}, **{status: {"content": content} for status in told[1:]}}
+    return {status: {"content": content} for status in (*statuses, "default")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -13,7 +13,7 @@ from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.generation import Echo
 from pagoda.server.messages_api.answer import MessageAnswer
 from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, MessagesBody
-from pagoda.server.messages_api.errors import MESSAGES_REFUSALS
+from pagoda.server.messages_api.errors import MESSAGES_REFUSALS, MessagesErrorResponse
 from pagoda.server.messages_api.message import Message, TokensCount
 from pagoda.server.options import ServerOptions
 from pagoda.server.thinking import Thinking
@@ -27,7 +27,9 @@ def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     thinking = Thinking(engine, options.reasoning_parser)
     prompt_of = partial(_prompt, engine, options)
 
-    @router.post("/v1/messages", response_model=Message, responses=MESSAGES_REFUSALS)
+    described: dict[int | str, dict[str, Any]] = {400: {"model": MessagesErrorResponse}}
+
+    @router.post("/v1/messages", response_model=Message, responses=MESSAGES_REFUSALS | described)
     async def create_message(request: Request, body: MessagesBody) -> Response:
         """Answer a conversation, as Anthropic's API does."""
         body.check(engine.model_names)
