@@ -243,4 +243,5 @@ def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     content = {"application/json": {"schema": reference}}
     # Without a "default" FastAPI would promise answers of its own, of status 422.
-    return {status: {"content": content} for status in (*statuses, "default")}
+    told: list[int | str] = [*statuses, "default"]
+    return {status: {"content": content} for status in told}
