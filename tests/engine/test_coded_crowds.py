@@ -41,7 +41,7 @@ def drawn(count: int) -> list[int]:
     return RNG.integers(256, size=count).tolist()
 
 
-LONG = [drawn(780), drawn(530)]
+LONG = [drawn(530), drawn(280)]
 SHORT = [drawn(int(count)) for count in RNG.integers(4, 60, size=14)]
 STEM = drawn(6 * BLOCK_SIZE + 5)
 """It ends in the middle of a block."""
