@@ -31,7 +31,7 @@ from tiers.fake_tier import FakeTier
 
 pytestmark = pytest.mark.anyio  # whoever is woken asks for the running loop
 
-NUM_PLACES = 40
+NUM_PLACES = 60
 """Of each engine, in step and ahead, in a quick run."""
 NUM_PLACES_OF_TRANSFERS = 12
 """Of an engine with a tier, whose other places are those of engines without."""
