@@ -449,10 +449,12 @@ def num_kv_heads(config: Any) -> int:
 
 
 def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
-    """The random model of a case, in float32."""
+    """The random model of a case, in float32, computing attention eagerly."""
     config = case_config(case)
     with initialization.no_init_weights():  # all are drawn below
-        model = auto_class(config).from_config(config, dtype=torch.float32)
+        model = auto_class(config).from_config(
+            config, dtype=torch.float32, attn_implementation="eager"
+        )
     model.tie_weights()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -31,8 +31,8 @@ __all__ = ["MAX_MODEL_LEN", "triton_device"]
 
 MAX_MODEL_LEN = 1024
 """The longest sequence of the default model, where tests share it."""
-CALIBRATION_CHARACTERS = 500
-"""Of the text that formats are calibrated by in tests, which is a hundred times as long."""
+CALIBRATION_CHARACTERS = 250
+"""Of the text that formats are calibrated by in tests, which is two hundred times as long."""
 CALIBRATES = ("codecs/*.py", "engine/devices/*calibration*.py", "execution/cpu/*.py")
 """What calibrations follow from, beside models and kernels."""
 MUCH_BYTES = 2**26

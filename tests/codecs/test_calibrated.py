@@ -76,7 +76,7 @@ def test_vectors_that_never_vary_are_kept(length: float) -> None:
 
 
 def test_every_head_is_looked_at_for_levels() -> None:
-    heads = 8
+    heads = 4
     seen = observed(heads, SIZE, 3)
     wild = seen.samples.copy()
     wild[1:] *= np.exp(np.random.default_rng(1).normal(size=wild[1:].shape)).astype(np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -53,47 +53,68 @@ def answers(model: Model, name: str = "int4", **more: object) -> list[list[int]]
     return [list(each.outputs[0].token_ids) for each in llm.generate(PROMPTS, params)]
 
 
+@dataclass(frozen=True)
+class Found:
+    """What the first start with int4 has left, and what it answered."""
+
+    name: str
+    content: bytes
+    answers: list[list[int]]
+
+
+@pytest.fixture(scope="module")
+def found(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        first = answers(model)
+    (path,) = (home / "pagoda" / "calibrations").iterdir()
+    return Found(path.name, path.read_bytes(), first)
+
+
+@pytest.fixture
+def path(found: Found, kept: Path) -> Path:
+    """That file, where this test's calibrations are kept."""
+    kept.mkdir(parents=True)
+    path = kept / found.name
+    path.write_bytes(found.content)
+    return path
+
+
 def test_what_was_found_is_kept_and_answers_alike(
-    model: Model, checkpoint: Path, kept: Path, caplog: pytest.LogCaptureFixture
+    model: Model, checkpoint: Path, found: Found, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", logger="pagoda"):
-        first = answers(model)
-        assert caplog.text.count(CALIBRATES) == 1
-        (path,) = kept.iterdir()
-        written = path.read_bytes()
-        assert answers(load(checkpoint)) == first
-        assert caplog.text.count(CALIBRATES) == 1
+        assert answers(load(checkpoint)) == found.answers
         answers(model, kv_cache_dtype_skip_layers=(0,))
+        assert CALIBRATES not in caplog.text
+        path.unlink()
+        assert answers(model) == found.answers
         assert caplog.text.count(CALIBRATES) == 1
-    path.unlink()
-    assert answers(model) == first
-    assert path.read_bytes() == written
+    assert path.read_bytes() == found.content
 
 
+@pytest.mark.usefixtures("path")
 def test_another_format_and_another_dtype_are_found_anew(
     model: Model, checkpoint: Path, kept: Path
 ) -> None:
-    answers(model)
     answers(model, "int2")
     answers(load(checkpoint, "bfloat16"))
     assert len(list(kept.iterdir())) == 3
 
 
-def test_a_file_that_is_damaged_is_written_anew(model: Model, kept: Path) -> None:
-    first = answers(model)
-    (path,) = kept.iterdir()
-    whole = path.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"{}" * 40):
-        path.write_bytes(damaged)
-        assert answers(model) == first
-        assert path.read_bytes() == whole
+def test_a_file_that_is_damaged_is_written_anew(model: Model, found: Found, path: Path) -> None:
+    """Whatever the damage: see `test_calibrated`."""
+    path.write_bytes(found.content[: len(found.content) // 2])
+    assert answers(model) == found.answers
+    assert path.read_bytes() == found.content
 
 
 def test_without_a_place_to_keep_it_the_engine_starts_all_the_same(
-    model: Model, kept: Path, caplog: pytest.LogCaptureFixture
+    model: Model, found: Found, kept: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept.parent.write_text("a file where the directory would be")
-    assert answers(model) == answers(model)
+    assert answers(model) == found.answers
     assert "the calibration is not kept" in caplog.text
 
 
@@ -103,10 +124,10 @@ def test_weights_alone_cannot_be_calibrated_for(model: Model) -> None:
         bare.size(EngineOptions(num_gpu_blocks_override=8, kv_cache_dtype="int4"), 64).start()
 
 
+@pytest.mark.usefixtures("path")
 def test_other_weights_of_the_same_shape_have_codecs_of_their_own(
-    model: Model, checkpoint: Path, kept: Path, tmp_path: Path
+    checkpoint: Path, kept: Path, tmp_path: Path
 ) -> None:
-    answers(model)
     other = tmp_path / "other"
     shutil.copytree(checkpoint, other)
     weights = load_file(other / "model.safetensors")
@@ -172,6 +193,7 @@ def test_the_text_fills_all_windows_of_any_model(
         assert [len(window) for window in own.windows("kv_cache_dtype", "int4")] == [size] * 8
 
 
+@pytest.mark.usefixtures("path")
 def test_blocks_of_one_calibration_are_never_those_of_another(model: Model) -> None:
     def namespace(name: str, skipped: tuple[int, ...]) -> str:
         options = EngineOptions(

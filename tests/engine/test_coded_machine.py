@@ -104,14 +104,14 @@ def alone(mix: Mix) -> Engine:
 
 
 @cache
-def expected(mix: Mix, asked: Asked) -> tuple[Told, ...]:
-    """Of each choice the longest answer."""
+def expected(mix: Mix, asked: Asked, max_tokens: int) -> list[Told]:
+    """Of each choice."""
     engine = alone(mix)
-    engine.add(engine.intake.request("alone", asked.prompt, asked.params(MOST_TOKENS)))
+    engine.add(engine.intake.request("alone", asked.prompt, asked.params(max_tokens)))
     outputs: list[RequestOutput] = []
     while engine.has_unfinished:
         outputs += engine.step()
-    return tuple(map(told, outputs[-1].outputs))
+    return list(map(told, outputs[-1].outputs))
 
 
 def told(choice: CompletionOutput) -> Told:
@@ -214,8 +214,7 @@ class CodedMachine(RuleBasedStateMachine):
 
     def step(self) -> None:
         for output in self.engine.step():
-            asked, max_tokens = self.alive.pop(output.request_id)
-            answers = [answer[:max_tokens] for answer in expected(self.mix, asked)]
+            answers = expected(self.mix, *self.alive.pop(output.request_id))
             assert list(map(told, output.outputs)) == answers
         self.engine.scheduler.cache.check_integrity()
 

@@ -78,6 +78,6 @@ def test_hit_miss_chunks_companions_and_preemption_change_no_bit(
         enable_prefix_caching=False,
         max_num_batched_tokens=64,
     )
-    assert answers(tight, prompts, 95) == missed
+    assert answers(tight, prompts, 60) == missed
     # layers that slide let go of so much that all fit
     assert tight.stats().num_preemptions > 0 or len(cache.groups) > 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 from decoders import Pager
 
-from checkpoints import CASES, reference_model, write_checkpoint
+from checkpoints import CASES, build_model
 from latent_cases import LATENT_CASES
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
@@ -44,7 +44,8 @@ class Loaded:
 @pytest.fixture(scope="module", params=EVERY_CASE)
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     directory = tmp_path_factory.mktemp("checkpoint")
-    write_checkpoint(directory, EVERY_CASE[request.param], tokenizer=False)
+    model = build_model(EVERY_CASE[request.param])
+    model.save_pretrained(directory)
     files = locate(str(directory))
     spec = load_spec(files, max_model_len=NUM_TOKENS)
     weights, taken_over = (
@@ -52,7 +53,7 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     )
     token_ids = np.random.default_rng(3).integers(0, spec.vocab_size, NUM_TOKENS).tolist()
     with torch.inference_mode():
-        expected = reference_model(directory)(torch.tensor([token_ids])).logits[0]
+        expected = model(torch.tensor([token_ids])).logits[0]
     return Loaded(spec, weights, PanelWeights.take_over(taken_over), token_ids, expected)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from pagoda.codecs.array_file import digest_of
 from pagoda.codecs.codec import Basis, Fit
 from pagoda.codecs.levels import LevelTable, kernel_tables
+from pagoda.codecs.nearest import nearest_places
 from pagoda.codecs.trellis import level_places, nearest_path
 from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import (
@@ -174,7 +175,7 @@ class CalibratedCodec:
         return np.concatenate(parts, axis=-1) * ufloat8_values()[scales][..., None]
 
     def _nearest(self, scaled: Array, width: int) -> Array:
-        return np.searchsorted(self.levels[width].bounds, scaled).astype(np.uint8)
+        return nearest_places(scaled, self.levels[width].bounds)
 
     def _chunks(self, head_size: int) -> list[tuple[slice, int]]:
         """Numbers of each chunk, and its width."""

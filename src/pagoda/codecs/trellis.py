@@ -17,13 +17,14 @@ from functools import cache
 
 import numpy as np
 
+from pagoda.codecs.nearest import nearest_places
 from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import CHUNK, MEMORY, SUBSET_STEPS
 
 SUBSETS = len(SUBSET_STEPS)
 _STATES = 4
 """The last two steps of a path: the last one in the lower bit."""
-_AT_ONCE = 1024
+_AT_ONCE = 2048
 """Chunks whose paths are looked for together: what is known of them stays in a core's cache."""
 
 
@@ -75,7 +76,7 @@ def _of_subsets(values: Array, levels: Array) -> tuple[Array, Array]:
     places, costs = [], []
     for subset in range(SUBSETS):
         own = levels[subset::SUBSETS].astype(np.float32)
-        place = np.searchsorted((own[1:] + own[:-1]) / 2, values)
+        place = nearest_places(values, (own[1:] + own[:-1]) / 2)
         places.append(place)
         costs.append(np.square(values - own[place]))
     return np.stack(places, 1), np.stack(costs, 1)
@@ -85,22 +86,20 @@ def _cheapest(costs: Array) -> Array:
     """[16, chunks] int64: the path of least cost that ends where it began (Viterbi, 1967), of all
     states to begin in; costs: [16, 4, chunks] float32."""
     count, own = costs.shape[-1], range(_STATES)
-    so_far = np.full((_STATES, _STATES, count), np.inf, np.float32)  # by first and last state
+    so_far = np.full((_STATES, _STATES, count), np.inf, np.float32)  # by last and first state
     so_far[own, own] = 0
     came = np.empty((CHUNK, _STATES, _STATES, count), np.bool_)
-    for number, cost in enumerate(costs):
+    for number, cost in enumerate(costs[:, :, None]):
         step = np.empty_like(so_far)
-        for state in range(_STATES):
-            bit, last = state & 1, state >> 1
-            by_0, by_1 = (
-                so_far[:, last + 2 * before] + cost[last + 2 * (bit ^ before)] for before in (0, 1)
-            )
-            np.less(by_1, by_0, out=came[number, :, state])
-            np.minimum(by_0, by_1, out=step[:, state])
+        for bit in (0, 1):  # from both states whose last step was 0, and both whose was 1
+            by_0 = so_far[:2] + cost[2 * bit :][:2]
+            by_1 = so_far[2:] + cost[2 - 2 * bit :][:2]
+            np.less(by_1, by_0, out=came[number, bit::2])
+            np.minimum(by_0, by_1, out=step[bit::2])
         so_far = step
     first = so_far[own, own].argmin(0)
     path, state, chunks = np.empty((CHUNK, count), np.int64), first, np.arange(count)
     for number in reversed(range(CHUNK)):
         path[number] = state & 1
-        state = (state >> 1) + 2 * came[number, first, state, chunks]
+        state = (state >> 1) + 2 * came[number, state, first, chunks]
     return path

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling.tiles import tiles
+from pagoda.kernels.array import Array
 
 T = TypeVar("T")
 
@@ -72,33 +73,34 @@ def token_logprobs(
     The target comes first; equal logits stand in the order of their ids. `decoded_token` is None.
     """
     found: list[dict[int, Logprob]] = []
-    for own in tiles(len(target_ids), logits.shape[1], _TILE_ELEMENTS):
-        values, targets = logits[own], torch.tensor(target_ids[own])[:, None]
+    targets = np.array(target_ids, np.int64)
+    for own in tiles(len(targets), logits.shape[1], _TILE_ELEMENTS):
+        values, wanted = logits[own], targets[own]
         # One more than asked for tells whether the last one is tied with what follows.
         top = values.topk(min(num_top + 1, values.shape[1]), 1)
-        _order_equals(values, top.values, top.indices)
-        ranks = _ranks(values, targets, top.values)
-        told = Told.of(values, targets, ranks, top.indices[:, :num_top])
-        found += told.entries(target_ids[own], [num_top] * len(values))
+        _order_equals(values.numpy(), top.values.numpy(), top.indices.numpy())
+        ranks = torch.from_numpy(_ranks(values.numpy(), wanted, top.values.numpy()))
+        told = Told.of(values, torch.from_numpy(wanted[:, None]), ranks, top.indices[:, :num_top])
+        found += told.entries(target_ids[own], [num_top] * len(wanted))
     return found
 
 
-def _order_equals(logits: Tensor, top_values: Tensor, top_ids: Tensor) -> None:
+def _order_equals(logits: Array, top_values: Array, top_ids: Array) -> None:
     """Bring `top_ids` [n, top] into the order of ranks: `topk` orders equal values as it likes."""
     tied = (top_values[:, 1:] == top_values[:, :-1]).any(1)
-    for index in tied.nonzero()[:, 0].tolist():
-        values = logits[index].numpy()
-        candidates = np.flatnonzero(~(values < top_values[index, -1].item()))
+    for index in tied.nonzero()[0].tolist():
+        values = logits[index]
+        candidates = np.flatnonzero(~(values < top_values[index, -1]))
         order = np.argsort(-values[candidates], kind="stable")[: top_ids.shape[1]]
-        top_ids[index] = torch.from_numpy(candidates[order])
+        top_ids[index] = candidates[order]
 
 
-def _ranks(logits: Tensor, targets: Tensor, top_values: Tensor) -> Tensor:
-    """1 + how many of each row's logits are above its target's, [n, 1]."""
-    target_values = logits.gather(1, targets)
-    num_above = (top_values > target_values).sum(1, keepdim=True)
+def _ranks(logits: Array, targets: Array, top_values: Array) -> Array:
+    """1 + how many of each row's logits are above its target's, [n, 1]; targets: [n]"""
+    target_values = logits[np.arange(len(targets)), targets][:, None]
+    num_above = (top_values > target_values).sum(1, keepdims=True)
     # Only a target below all of the top needs a look at its whole row.
-    deep = (num_above[:, 0] == top_values.shape[1]).nonzero()[:, 0]
+    deep = (num_above[:, 0] == top_values.shape[1]).nonzero()[0]
     if len(deep):
-        num_above[deep] = (logits[deep] > target_values[deep]).sum(1, keepdim=True)
+        num_above[deep] = (logits[deep] > target_values[deep]).sum(1, keepdims=True)
     return num_above + 1

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pagoda.execution.batch import Batch, GroupPages
 from pagoda.kernels.cpu.attention import strip_tokens
 from pagoda.kernels.cpu.attention_scratch import split_tokens
-from pagoda.kernels.cpu.attention_tiling import AttentionTiling
+from pagoda.kernels.cpu.attention_tiling import AttentionTiling, WorkItem
 from pagoda.kernels.cpu.heads import HeadShape
 
 _FEW_ROWS = 16
@@ -59,12 +59,13 @@ class Splits:
     @classmethod
     def of(cls, batch: Batch, pages: GroupPages, split_size: int) -> Splits:
         """By the sequence's first row of the step, which sees most."""
-        window, sinks = pages.windows[:, 0].astype(np.int64), pages.windows[:, 1]
+        window, sinks = pages.windows.T
         end = -(-batch.context_lens.astype(np.int64) // split_size)
         if len(end) == 0 or window.min() >= batch.context_lens.max():
-            return cls(np.zeros_like(end), end, sinks > 0)
+            return cls(np.zeros(len(end), np.int64), end, sinks > 0)
         lowest = batch.positions[np.minimum(batch.query_starts[:-1], batch.num_tokens - 1)]
-        seen = np.maximum(lowest - window + 1, np.minimum(sinks, lowest))
+        first = lowest - window.astype(np.int64) + 1
+        seen = np.maximum(first, np.minimum(sinks, lowest))
         return cls(seen // split_size, end, sinks > 0)
 
     @property
@@ -188,14 +189,11 @@ def _tiling(
 ) -> AttentionTiling:  # fmt: skip
     pages = batch.groups[group]
     split_size, strip_size = split_tokens(shape.block_size), strip_tokens(shape.group_size)
-    starts_of_rows = batch.query_starts.astype(np.int64)
-    num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
+    num_rows = np.diff(batch.query_starts).astype(np.int64)
     whole = np.flatnonzero((num_rows > strip_size) | ((num_rows > 0) & (splits.count == 1)))
     tokens, parts = _parts(batch, divided, num_rows, splits, companies)
-    parts = _by_head(parts, shape, is_alone=False)
     tiles = _tiles(batch, splits, whole, num_rows, split_size, strips * strip_size)
-    tiles = _by_head(tiles, shape, is_alone=len(num_rows) == 1)
-    work = np.concatenate((parts, tiles))
+    work, num_parts = _by_head(parts, tiles, shape, is_alone=len(num_rows) == 1)
     starts, merges = _merges(batch, divided, num_rows, splits)
     rows = work[:, 2] * (work[:, 6] - work[:, 5]) * shape.group_size
     part_width = shape.num_kv_heads * shape.group_size * (shape.value_dim + 2)
@@ -207,7 +205,7 @@ def _tiling(
         slot_mapping=pages.slot_mapping,
         tokens=tokens,
         work=work,
-        num_parts=len(parts),
+        num_parts=num_parts,
         starts=starts,
         merges=merges,
         parts=np.empty((int(merges[:, 2].sum()), part_width), np.float32),
@@ -225,8 +223,8 @@ def _tiles(
     size = np.minimum(tile_size, batch.query_starts[sequence + 1] - first)
     last_position = batch.positions[first + size - 1].astype(np.int64)
     ends = last_position // split_size + 1
-    sinks = splits.has_sinks[sequence].astype(np.int64)
-    tiles = np.stack((sequence, first, size, splits.first[sequence], ends, sinks), axis=1)
+    sinks = splits.has_sinks[sequence]
+    tiles = np.array((sequence, first, size, splits.first[sequence], ends, sinks), np.int64).T
     # The longest first, so that no thread is left with a long one at the end.
     return tiles[np.argsort(-size * last_position, kind="stable")]
 
@@ -295,11 +293,14 @@ def _parts(
 
     A part is one split of one sequence, or of a group.
     """
+    rows = np.arange(batch.num_tokens)
+    if len(divided) == 0:
+        return rows, np.empty((0, 6), np.int64)
     sequence, split = _repeat(divided, splits.count[divided])
     is_first = split == 0
     split = split + splits.first[sequence]
     grouped = np.zeros((len(num_rows), int(splits.end.max(initial=0))), bool)
-    runs = [np.arange(batch.num_tokens)]
+    runs = [rows]
     shared = np.empty((len(companies), 6), np.int64)
     end = batch.num_tokens
     for number, company in enumerate(companies):
@@ -319,7 +320,8 @@ def _parts(
     sequence, split, is_first = sequence[is_lone], split[is_lone], is_first[is_lone]
     first = batch.query_starts[sequence].astype(np.int64)
     sinks = is_first & splits.has_sinks[sequence]
-    lone = np.stack((sequence, first, num_rows[sequence], split, split + 1, sinks), axis=1)
+    sizes = num_rows[sequence]
+    lone = np.array((sequence, first, sizes, split, split + 1, sinks), np.int64).T
     return np.concatenate(runs), np.concatenate((shared, lone))
 
 
@@ -328,25 +330,36 @@ def _merges(
 ) -> tuple[Integers, Integers]:
     """For every row where its parts begin, were there one of split 0, and [rows of divided
     sequences, 3]: see `AttentionTiling`."""
+    starts = np.zeros(batch.num_tokens, np.int64)
+    if len(divided) == 0:
+        return starts, np.empty((0, 3), np.int64)
     sequence, offset = _repeat(divided, num_rows[divided])
     rows = batch.query_starts[sequence].astype(np.int64) + offset
     counts = splits.count[sequence]
     first = np.cumsum(counts) - counts
-    starts = np.zeros(batch.num_tokens, np.int64)
     starts[rows] = first - splits.first[sequence]
-    return starts, np.stack((rows, first, counts), axis=1)
+    return starts, np.array((rows, first, counts)).T.copy()
 
 
-def _by_head(tiles: Integers, shape: HeadShape, is_alone: bool) -> Integers:
-    """`WorkItem`s: each tile with its KV heads, all of them, or a tile for each."""
+def _by_head(
+    parts: Integers, tiles: Integers, shape: HeadShape, *, is_alone: bool
+) -> tuple[Integers, int]:
+    """`WorkItem`s, and how many of them are parts: each part or tile with its KV heads, all of
+    them, or an item for each. Tiles of a sequence that is alone are for all threads."""
     heads = shape.num_kv_heads
-    is_small = (tiles[:, 2] * shape.group_size <= _FEW_ROWS) & (not is_alone)
-    tile, head = _repeat(np.arange(len(tiles)), np.where(is_small, 1, heads))
-    end = np.where(is_small[tile], heads, head + 1)
-    return np.stack((*tiles[tile, :5].T, head, end, tiles[tile, 5]), axis=1)
+    both = np.concatenate((parts, tiles))
+    is_small = both[:, 2] * shape.group_size <= _FEW_ROWS
+    if is_alone:
+        is_small[len(parts) :] = False
+    counts = np.where(is_small, 1, heads)
+    own, head = _repeat(np.arange(len(both)), counts)
+    work = np.empty((len(own), len(WorkItem._fields)), np.int64)
+    work[:, :5], work[:, 7] = both[own, :5], both[own, 5]
+    work[:, 5], work[:, 6] = head, np.where(is_small[own], heads, head + 1)
+    return work, int(counts[: len(parts)].sum())
 
 
 def _repeat(ids: Integers, counts: Integers) -> tuple[Integers, Integers]:
     """Each id `counts` times, and beside it 0, 1, … counts - 1."""
-    starts = np.cumsum(counts) - counts
-    return np.repeat(ids, counts), np.arange(counts.sum()) - np.repeat(starts, counts)
+    starts, repeated = counts.cumsum() - counts, ids.repeat(counts)
+    return repeated, np.arange(len(repeated)) - starts.repeat(counts)

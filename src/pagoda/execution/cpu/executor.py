@@ -79,6 +79,7 @@ class CPUExecutor:
         adjusts = spec.logit_cap is not None or spec.logit_scale != 1.0
         self._logit_scale = _one(spec.logit_scale) if adjusts else None
         self._logit_cap = None if spec.logit_cap is None else _one(spec.logit_cap)
+        self._ends = self._fixed_ends()
         self._adds_later = any(map(adds_later, spec.layers))
         parts = {layer.mlp for layer in spec.layers}
         self._experts = [part for part in parts if isinstance(part, ExpertsSpec)]
@@ -115,7 +116,12 @@ class CPUExecutor:
         numba.set_num_threads(self._num_threads)  # of this thread: Numba keeps it for each
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
         logits = self._new_logits(len(batch.logit_rows))
-        ends = self._ends(batch, logits)
+        ends = self._ends._replace(
+            token_ids=batch.token_ids.ctypes.data,
+            logits=logits.ctypes.data,
+            logit_rows=batch.logit_rows.ctypes.data,
+            num_logit_rows=len(logits),
+        )
         of_layers = sum(segment.num_phases * len(segment.table) for segment in self._segments)
         counters = phases(_EMBED_PHASES + of_layers + _PROJECT_PHASES)
         counter = counters.ctypes.data
@@ -250,9 +256,10 @@ class CPUExecutor:
             return int(self._segments[number + 1].table[0, 0])
         return self._weights.lm_head.address
 
-    def _ends(self, batch: Batch, logits: Array) -> Ends:
+    def _fixed_ends(self) -> Ends:
+        """What of them is the same in every step."""
         return Ends(
-            token_ids=batch.token_ids.ctypes.data,
+            token_ids=0,
             embedding=self._weights.embedding.address,
             lm_head=self._weights.lm_head.address,
             bias=self._logit_bias.ctypes.data,
@@ -261,9 +268,9 @@ class CPUExecutor:
             logit_scale=_address(self._logit_scale),
             logit_cap=_address(self._logit_cap),
             vocab_size=self.spec.vocab_size,
-            logits=logits.ctypes.data,
-            logit_rows=batch.logit_rows.ctypes.data,
-            num_logit_rows=len(batch.logit_rows),
+            logits=0,
+            logit_rows=0,
+            num_logit_rows=0,
         )
 
 
