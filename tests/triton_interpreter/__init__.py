@@ -12,10 +12,10 @@ To be imported by `triton_device` alone, which has chosen the interpreter.
 
 from __future__ import annotations
 
-from triton_interpreter import blocks, language, memory, operands, programs, shapes
+from triton_interpreter import blocks, language, memory, operands, programs, shapes, sources
 
 
 def patch() -> None:
     """Have Triton's interpreter work so, from now on."""
-    for part in (blocks, operands, shapes, memory, programs, language):
+    for part in (blocks, operands, shapes, memory, programs, sources, language):
         part.patch()

@@ -7,19 +7,18 @@ again on their own.
 
 from __future__ import annotations
 
-import ast
 from functools import cache
 from typing import Any
 
 import numpy as np
 from triton.language import core
 from triton.runtime import interpreter
-from triton.runtime.interpreter import ASTTransformer, InterpretedFunction, InterpreterBuilder
+from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
 
 from triton_interpreter.blocks import tensor_of
 from triton_interpreter.memory import STORES
 
-MOST_TOGETHER = 32
+MOST_TOGETHER = 256
 """Programs: their tiles are to stay in a core's cache."""
 
 
@@ -58,16 +57,6 @@ def span(first: Any, end: Any = None, step: Any = None, **_: Any) -> Any:
         return range(first.item(), first.item() + count * step, step)
     return (tensor_of(first + first.dtype.type(number * step), begin.dtype)
             for number in range(count))  # fmt: skip
-
-
-class Ranges(ASTTransformer):
-    """`range` in a kernel is the language's own."""
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id != "range":
-            return node
-        language = ast.Name(id="tl", ctx=ast.Load())
-        return ast.Attribute(value=language, attr="range", ctx=ast.Load())
 
 
 @cache
@@ -134,6 +123,5 @@ def called(self: InterpretedFunction[Any], *args: Any, **kwargs: Any) -> Any:
 def patch() -> None:
     interpreter.GridExecutor.__init__ = executor
     interpreter.GridExecutor.__call__ = run_all
-    interpreter.FunctionRewriter.ast_transformer = Ranges()
     InterpretedFunction.__call__ = called
     InterpreterBuilder.create_get_program_id = program_id
