@@ -13,7 +13,7 @@ from triton_interpreter.blocks import aligned, lengths_of, numpy_dtype, shape_of
 
 BASE = 4096
 """Where arrays of all memory begin: NumPy takes no address 0 for one."""
-BYTES = (ctypes.c_uint8 * (2**47 - BASE)).from_address(BASE)
+BYTES: Any = (ctypes.c_uint8 * (2**47 - BASE)).from_address(BASE)
 SPARE = np.zeros(1, np.int64)
 """What masked lanes read instead."""
 
@@ -65,7 +65,8 @@ def load(
 ) -> Any:
     """0 where masked, if there is no `other`."""
     require_pointers(pointer, mask, other)
-    assert not boundary_check and not padding and (other is None or mask is not None)
+    assert (boundary_check, padding) == ((), "")
+    assert other is None or mask is not None
     kind = pointer.dtype.element_ty
     stored = core.int8 if kind.is_bool() else kind
     numbers, size = memory_of(stored), numpy_dtype(stored).itemsize
@@ -105,7 +106,8 @@ def store(self: Any, pointer: Any, value: Any, mask: Any, boundary_check: Any, *
 
 def require_pointers(pointer: Any, *others: Any) -> None:
     """A plain pointer has one number, and no block to it."""
-    assert pointer.type.scalar.is_ptr() and not pointer.type.scalar.element_ty.is_block()
+    assert pointer.dtype.is_ptr()
+    assert not pointer.dtype.element_ty.is_block()
     if not pointer.type.is_block():
         assert not any(each is not None and each.type.is_block() for each in others)
 

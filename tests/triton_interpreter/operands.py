@@ -25,15 +25,15 @@ from triton_interpreter.blocks import (
     tensor_of,
 )
 
-ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+ARITHMETIC: dict[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 """Of numbers that may grow too large."""
-COMPARISONS = {
+COMPARISONS: dict[str, Any] = {
     "less_than": np.less, "less_equal": np.less_equal, "greater_than": np.greater,
     "greater_equal": np.greater_equal, "equal": np.equal, "not_equal": np.not_equal,
 }  # fmt: skip
-OF_BITS = {"and_": np.bitwise_and, "or_": np.bitwise_or, "xor_": np.bitwise_xor,
+OF_BITS: dict[str, Any] = {"and_": np.bitwise_and, "or_": np.bitwise_or, "xor_": np.bitwise_xor,
            "shl": np.left_shift, "ashr": np.right_shift}  # fmt: skip
-OTHERS = {"minimum": np.minimum, "maximum": np.maximum}
+OTHERS: dict[str, Any] = {"minimum": np.minimum, "maximum": np.maximum}
 WHOLE = {"int32": np.int32, "int64": np.int64}
 """Types whose numbers are NumPy's own, by their names."""
 FLOATS = {"fp32": np.float32}
@@ -48,12 +48,8 @@ of_either = TritonSemantic.where
 
 def broadcast(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
     shape = shape_of(lengths_of(lhs), lengths_of(rhs))
-    left, right = (
-        given if lengths_of(given) == shape
-        else tensor_of(stretched(given.handle.data, shape), given.dtype)
-        for given in (lhs, rhs)
-    )  # fmt: skip
-    return left, right
+    left, right = (stretched(given.handle.data, shape) for given in (lhs, rhs))
+    return tensor_of(left, lhs.dtype), tensor_of(right, rhs.dtype)
 
 
 def need_no_casts(lhs: Any, rhs: Any, lhs_ptr: bool, div_or_mod: bool) -> bool:

@@ -45,18 +45,18 @@ def number_of(given: Any) -> Any:
 
 def span(first: Any, end: Any = None, step: Any = None, **_: Any) -> Any:
     """Numbers from first, or 0, to below end, as `range` has them; both may differ by program."""
-    given = (0, first, 1) if end is None else (first, end, 1 if step is None else step)
+    given: Any = (0, first, 1) if end is None else (first, end, 1 if step is None else step)
     begin, end, step = (getattr(each, "value", each) for each in given)
-    if not isinstance(begin, core.tensor) and not isinstance(end, core.tensor):
-        return range(begin, end, int(step))
     step = int(step)
-    first, last = (each.handle.data if isinstance(each, core.tensor) else np.array([each])
-                   for each in (begin, end))  # fmt: skip
-    count = max(0, one_answer(-((first - last) // step)))
-    if len(first) == 1:
-        return range(first.item(), first.item() + count * step, step)
-    return (tensor_of(first + first.dtype.type(number * step), begin.dtype)
-            for number in range(count))  # fmt: skip
+    starts, ends = (
+        each.handle.data if isinstance(each, core.tensor) else np.array([each])
+        for each in (begin, end)
+    )
+    count = max(0, one_answer(-((starts - ends) // step)))
+    if len(starts) == 1:
+        return range(starts.item(), starts.item() + count * step, step)
+    steps = np.arange(count, dtype=starts.dtype) * step
+    return (tensor_of(starts + further, begin.dtype) for further in steps)
 
 
 @cache

@@ -13,10 +13,10 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from triton_interpreter.blocks import Shape, aligned, lengths_of, numpy_dtype, stretched, tensor_of
 
-REDUCTIONS = {"_sum_combine": np.sum, "_elementwise_max": np.fmax.reduce,
+REDUCTIONS: dict[str, Any] = {"_sum_combine": np.sum, "_elementwise_max": np.fmax.reduce,
               "_elementwise_min": np.fmin.reduce}  # fmt: skip
 """By the names of what combines two numbers; a maximum is a number where there is one."""
-SCANS = {"_sum_combine": np.cumsum}
+SCANS: dict[str, Any] = {"_sum_combine": np.cumsum}
 NOT_OF_MANY = (
     "create_cat", "create_join", "create_split", "create_unsplat", "create_histogram",
     "create_gather", "create_atomic_cas", "create_atomic_rmw", "create_make_block_ptr",
