@@ -13,7 +13,9 @@ from triton_interpreter.blocks import aligned, lengths_of, numpy_dtype, shape_of
 
 BASE = 4096
 """Where arrays of all memory begin: NumPy takes no address 0 for one."""
-BYTES: Any = (ctypes.c_uint8 * (2**47 - BASE)).from_address(BASE)
+BYTES: Any = (ctypes.c_uint8 * (2**56 - BASE)).from_address(BASE)
+MEMORY: dict[Any, Any] = {}
+"""All of it, by the dtypes that it is read as."""
 SPARE = np.zeros(1, np.int64)
 """What masked lanes read instead."""
 
@@ -48,9 +50,6 @@ def memory_of(kind: Any) -> Any:
         count = len(BYTES) // dtype.itemsize
         MEMORY[dtype] = np.frombuffer(BYTES, dtype=dtype, count=count)
     return MEMORY[dtype]
-
-
-MEMORY: dict[Any, Any] = {}
 
 
 def places_of(addresses: Any, size: int) -> Any:

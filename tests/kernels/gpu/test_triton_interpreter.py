@@ -79,7 +79,8 @@ def ways_kernel(limits, numbers, out, width: tl.constexpr):
     row, column = tl.program_id(0), tl.program_id(1)
     own = row * tl.num_programs(1) + column
     place = own * width + tl.arange(0, width)
-    tl.store(numbers + place, tl.load(numbers + place) + 1)  # once, however often a way parts
+    for _ in range(2):  # once each, however often a way parts
+        tl.store(numbers + place, tl.load(numbers + place) + 1)
     total = tl.zeros((width,), tl.float32)
     if column == 1:
         for number in range(row, tl.load(limits + row), 2):
@@ -93,7 +94,7 @@ def test_each_program_goes_its_own_way() -> None:
     rows, columns, width = 37, 3, 4
     limits = torch.arange(rows, dtype=torch.int32, device=DEVICE) * 3 % 11
     numbers = torch.randint(-3, 4, (rows, columns, width), device=DEVICE).float()
-    after, out = numbers + 1, torch.full_like(numbers, torch.inf)
+    after, out = numbers + 2, torch.full_like(numbers, torch.inf)
     ways_kernel[(rows, columns)](limits, numbers, out, width)
     assert torch.equal(numbers, after)
     expected = torch.where(after[:, :, :1] > 0, -after.sum(2, keepdim=True), 0.0).expand_as(after)
