@@ -71,3 +71,75 @@ def test_numbers_rows_and_columns_meet_as_broadcast() -> None:
     kept = (left == top) | (places % 3 == 0)
     expected = torch.where(kept, chosen - shifted + halves, torch.inf)
     torch.testing.assert_close(found, expected)
+
+
+@triton.jit
+def ways_kernel(limits, numbers, out, width: tl.constexpr):
+    """Programs go ways of different lengths, in branches and in loops, after they have stored."""
+    row, column = tl.program_id(0), tl.program_id(1)
+    own = row * tl.num_programs(1) + column
+    place = own * width + tl.arange(0, width)
+    for _ in range(2):  # once each, however often a way parts
+        tl.store(numbers + place, tl.load(numbers + place) + 1)
+    total = tl.zeros((width,), tl.float32)
+    if column == 1:
+        for number in range(row, tl.load(limits + row), 2):
+            total += tl.load(numbers + place) * number
+    elif tl.load(numbers + own * width) > 0.0:
+        total -= tl.sum(tl.load(numbers + place), axis=0)
+    tl.store(out + place, total)
+
+
+def test_each_program_goes_its_own_way() -> None:
+    rows, columns, width = 37, 3, 4
+    limits = torch.arange(rows, dtype=torch.int32, device=DEVICE) * 3 % 11
+    numbers = torch.randint(-3, 4, (rows, columns, width), device=DEVICE).float()
+    after, out = numbers + 2, torch.full_like(numbers, torch.inf)
+    ways_kernel[(rows, columns)](limits, numbers, out, width)
+    assert torch.equal(numbers, after)
+    expected = torch.where(after[:, :, :1] > 0, -after.sum(2, keepdim=True), 0.0).expand_as(after)
+    expected = expected.clone()
+    for row, limit in enumerate(limits.tolist()):
+        expected[row, 1] = after[row, 1] * sum(range(row, limit, 2))
+    assert torch.equal(out, expected)
+
+
+@triton.jit
+def corners_kernel(numbers, out, width: tl.constexpr):
+    """What programs have of their own, as numbers and as blocks, meets what all have alike."""
+    own, column = tl.program_id(0), tl.arange(0, width)
+    left = tl.load(numbers + own)
+    block = tl.load(numbers + own * width + column)
+    whole = (tl.zeros((width, width), tl.float32) + left) * block[:, None] + block
+    whole = tl.where(column[:, None] < own, left, tl.minimum(whole, own))
+    product = tl.dot(whole, tl.trans(whole), input_precision="ieee")
+    highest = tl.max(tl.reshape(product, (width * width,)), axis=0)
+    sums = tl.sum(product, axis=1) + tl.cumsum(block, axis=0) + highest
+    tl.store(out + own * width + column, sums, mask=column != own % width)
+
+
+def test_a_program_is_the_same_among_others() -> None:
+    rows, width = 21, 16
+    numbers = torch.randint(-3, 4, (rows, width), device=DEVICE).float()
+    found = torch.full_like(numbers, torch.inf)
+    corners_kernel[(rows,)](numbers, found, width)
+    for row, block in enumerate(numbers):
+        left = numbers.flatten()[row]
+        whole = torch.minimum(left * block[:, None] + block, torch.tensor(float(row)))
+        whole[: min(row, width)] = left
+        product = whole @ whole.T
+        expected = product.sum(1) + block.cumsum(0) + product.max()
+        expected[row % width] = torch.inf
+        torch.testing.assert_close(found[row], expected)
+
+
+@triton.jit
+def pair_kernel(numbers, out):
+    tl.store(out, tl.load((numbers + 2).to(tl.pointer_type(tl.float32), bitcast=True)))
+
+
+@pytest.mark.skipif(HAS_GPU, reason="a GPU does not survive it")
+def test_an_address_between_two_numbers_is_an_error() -> None:
+    numbers = torch.zeros(8, dtype=torch.uint8)
+    with pytest.raises(AssertionError, match="address is no multiple of 4"):
+        pair_kernel[(1,)](numbers, torch.zeros(1))
