@@ -7,6 +7,7 @@ import torch
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CODECS
+from pagoda.errors import InvalidOptionError
 from pagoda.storage.gpu_storage import GPU_DTYPES, GPUStorage
 from triton_device import DEVICE
 
@@ -61,3 +62,19 @@ def test_blocks_of_codes_are_as_large_as_the_spec_says_and_go_where_blocks_go(bl
         assert np.array_equal(layer.blocks.cpu().numpy(), expected[:, begin:end])
         begin = end
     assert begin == spec.block_bytes
+
+
+HALF_AND_WHOLE = "levels5-float16-unbiased-signs/int8-float32-hadamard"
+"""Scales of two bytes, and behind them scales of four."""
+
+
+@pytest.mark.parametrize(("heads", "block_size"), [(1, 5), (3, 1)])
+def test_scales_that_a_device_could_not_read_are_refused(heads: int, block_size: int):
+    def stored(block_size: int) -> GPUStorage:
+        layer = AttentionLayerSpec(heads, 32, HALF_AND_WHOLE)
+        return GPUStorage(CacheSpec((layer,), block_size), 3, DEVICE)
+
+    with pytest.raises(InvalidOptionError, match="take a multiple of 4") as refusal:
+        stored(block_size)
+    assert (refusal.value.field, refusal.value.value) == ("block_size", block_size)
+    assert stored(4).num_blocks == 3
