@@ -27,6 +27,8 @@ PROMISES = (
 """
 
 SERVED = (
+    "server/test_serve_process.py",  # starts servers, and so does the next, while this one is small
+    "server/test_run.py",
     "models/test_default_model.py",
     "test_gpu_benchmark.py",  # starts processes that take a gigabyte, like the next
     "test_examples.py",
