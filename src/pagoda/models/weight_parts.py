@@ -134,7 +134,8 @@ class DecoderParts:
     def matrices(self) -> tuple[Parts, ...]:
         """Those of each matrix that lies by itself in panels, as gate and up do."""
         outside = (self.embedding, self.lm_head) if self.lm_head else (self.embedding,)
-        return (*outside, *(parts for parts in self.of_layers() if len(parts[0].shape) == 2))
+        of_layers = (parts for layer in self.layers for parts in layer)
+        return (*outside, *(parts for parts in of_layers if len(parts[0].shape) == 2))
 
     @property
     def routers(self) -> tuple[Parts, ...]:
@@ -146,11 +147,6 @@ class DecoderParts:
         """The share of a layer's experts that a row is sent to; 1 where there are none."""
         experts = [layer.experts for layer in self.layers if layer.experts is not None]
         return experts[0].num_used / experts[0].num_experts if experts else 1.0
-
-    def of_layers(self) -> Iterator[Parts]:
-        """Those of each weight of a layer that lies by itself in panels, as gate and up do."""
-        for layer in self.layers:
-            yield from layer
 
 
 FEED_FORWARD = ("gate_up", "gate_up_bias", "up", "up_bias", "down", "down_bias")
