@@ -2,6 +2,9 @@
 
 Importing this chooses, and has to come before the first import of triton: the functions of its
 language are made for one or the other as they are loaded.
+
+TRITON_ONE_BY_ONE=1 leaves the interpreter as it is, which runs one program after the other and
+takes some three times as long: what `triton_interpreter` computes can be held against it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ if not HAS_GPU and os.environ.get("TRITON_INTERPRET") != "1":
 
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
 
-if not HAS_GPU:
+CHECKS_WHAT_GPUS_DO = not HAS_GPU and os.environ.get("TRITON_ONE_BY_ONE") != "1"
+"""What a GPU would compute wrongly without a word, or would not survive, is an error."""
+
+if CHECKS_WHAT_GPUS_DO:
     import triton_interpreter
 
     triton_interpreter.patch()
