@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import torch
 
@@ -30,3 +32,22 @@ if CHECKS_WHAT_GPUS_DO:
     import triton_interpreter
 
     triton_interpreter.patch()
+
+
+@contextmanager
+def one_by_one() -> Generator[None]:
+    """Meanwhile a program begins when the one before it has stored, as it may on a GPU.
+
+    Else programs that go the same way load before any of them stores, and it is not seen where one
+    of them needs what another one overwrites.
+    """
+    if not CHECKS_WHAT_GPUS_DO:
+        yield
+        return
+    from triton_interpreter import programs
+
+    together, programs.MOST_TOGETHER = programs.MOST_TOGETHER, 1
+    try:
+        yield
+    finally:
+        programs.MOST_TOGETHER = together

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from pagoda.kernels.gpu.prefill_tiling import (
 )
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
 from pagoda.storage.gpu_storage import GPUStorage
-from triton_device import DEVICE
+from triton_device import DEVICE, one_by_one
 
 BLOCK_SIZE = 8
 NUM_TOKENS = 41
@@ -101,6 +102,21 @@ def test_not_a_bit_depends_on_whether_rows_beside_are_others_or_pad():
         outputs.append(logits)
     for among_others, padded in zip(*outputs, strict=True):
         assert torch.equal(among_others, padded)
+
+
+def test_not_a_bit_depends_on_the_order_of_programs():
+    """No program of a launch needs what another one of it stores."""
+    outputs = []
+    for order in (one_by_one, nullcontext):
+        executor, pager = make(num_blocks=20)
+        sequences = [pager.sequence(tokens(26 + seed, seed)) for seed in range(2)]
+        with order():
+            for counts in ((13, 20), (5, 1), (1, 1)):
+                batch = pager.batch(list(zip(sequences, counts, strict=True)))
+                logits = executor.forward(batch).cpu().clone()
+        own = [block for each in sequences for table in each.tables for block in table]
+        outputs.append([logits, *map(torch.from_numpy, map(executor.storage.export_block, own))])
+    assert all(map(torch.equal, *outputs))
 
 
 @pytest.mark.parametrize("graph_sizes", [(), (1, 3)], ids=["as-it-is", "padded"])

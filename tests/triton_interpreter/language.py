@@ -12,7 +12,7 @@ from triton import language
 from triton.language import core, math
 from triton.runtime import interpreter
 
-from triton_interpreter.programs import number_of, span
+from triton_interpreter.programs import is_true, number_of, span
 from triton_interpreter.shapes import indexed, reduced, scanned
 
 OPERATORS = {"__add__": "add", "__sub__": "sub", "__mul__": "mul"}
@@ -58,5 +58,5 @@ def patch() -> None:
     for name in OPERATORS:
         setattr(core.tensor, name, operator(OPERATORS[name]))
     core.tensor.__getitem__ = indexed
-    core.tensor.__bool__ = core.tensor.__index__ = number_of
+    core.tensor.__bool__, core.tensor.__index__ = is_true, number_of
     interpreter._patch_lang = lambda function: scope

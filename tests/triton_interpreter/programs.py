@@ -18,6 +18,8 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
 from triton_interpreter.blocks import tensor_of
 from triton_interpreter.memory import STORES
 
+OF_LAUNCHES = ("num_warps", "num_stages", "num_ctas", "grid", "warmup")
+"""What compilers are told, and no kernel."""
 MOST_TOGETHER = 256
 """Programs: their tiles are to stay in a core's cache."""
 
@@ -37,10 +39,19 @@ def one_answer(answers: Any) -> Any:
     return answers[0].item()
 
 
+def is_true(given: Any) -> bool:
+    require_number(given)
+    return bool(one_answer(given.handle.data != 0))
+
+
 def number_of(given: Any) -> Any:
+    require_number(given)
+    return one_answer(given.handle.data)
+
+
+def require_number(given: Any) -> None:
     if given.type.is_block():
         raise ValueError(f"a block, {given.type}, where one number is asked for")
-    return one_answer(given.handle.data)
 
 
 def span(first: Any, end: Any = None, step: Any = None, **_: Any) -> Any:
@@ -80,6 +91,9 @@ def executor(self: Any, function: Any, names: Any, grid: Any, hooks: Any = ()) -
 def run_all(self: Any, *args: Any, **kwargs: Any) -> None:
     """A float becomes infinite without a word, as on a device."""
     given = {**defaults_of(self.fn), **dict(zip(self.arg_names, args, strict=False))}
+    unknown = kwargs.keys() - {*self.arg_names, *OF_LAUNCHES}
+    if unknown:
+        raise TypeError(f"a launch of {self.fn.__name__} takes no {', '.join(sorted(unknown))}")
     given |= {name: value for name, value in kwargs.items() if name in self.arg_names}
     constants = constants_of(self.fn)
     arguments = {
