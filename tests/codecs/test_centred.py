@@ -43,5 +43,7 @@ def test_any_number_of_tokens_and_other_means_are_another_codec() -> None:
     other[1, 5] += 1e-3
     digests = {Codec(FORM, FORM, mean).digests for mean in (MEAN, other, MEAN.copy(), None)}
     assert len(digests) == 3
+    assert Codec(FORM, FORM, MEAN.copy()) == CENTRED
+    assert len({CENTRED, Codec(FORM, FORM, MEAN.copy()), Codec(FORM, FORM, other)}) == 2
     assert Codec(FORM, FORM).digests == ()
     assert np.array_equal(Codec(FORM, FORM).recall_keys(KEYS), FORM.recall(KEYS))

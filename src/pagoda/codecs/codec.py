@@ -24,6 +24,7 @@ import numpy as np
 
 from pagoda.codecs.array_file import digest_of
 from pagoda.codecs.levels import LevelTable, gaussian_levels, kernel_tables, uniform_levels
+from pagoda.codecs.nearest import nearest_places
 from pagoda.codecs.rotation import rotation
 from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, Numbers, VectorCode, require_multiple
@@ -189,10 +190,10 @@ class VectorCodec:
             offsets = self._stored(turned.min(-1))
             scales = self._stored((turned.max(-1) - offsets) / np.float32(2**self.bits - 1))
             values = (turned - offsets[..., None]) * _inverse(scales)[..., None]
-            return _below(values, table.bounds), scales, offsets
+            return nearest_places(values, table.bounds), scales, offsets
         squares = np.square(turned).sum(-1)
         factor = table.unit * _inverse(np.sqrt(squares / np.float32(turned.shape[-1])))
-        codes = _below(turned * factor[..., None], table.bounds)
+        codes = nearest_places(turned * factor[..., None], table.bounds)
         levels = table.values[codes].astype(np.float32)
         along, across = (turned * levels).sum(-1), np.square(levels).sum(-1)
         fitted = {
@@ -221,6 +222,17 @@ class Codec:
         mean = "" if self.key_mean is None else digest_of({"mean": self.key_mean})
         return tuple(filter(None, (self.key.digest, mean, self.value.digest)))
 
+    def __eq__(self, other: object) -> bool:
+        """Means are compared as all that was found for a model: by digest."""
+        if not isinstance(other, Codec):
+            return NotImplemented
+        own, its = ((each.key, each.value, each.digests) for each in (self, other))
+        return own == its
+
+    def __hash__(self) -> int:
+        """As they are compared."""
+        return hash((self.key, self.value, self.digests))
+
     def recall_keys(self, keys: Array) -> Array:
         """What attention takes keys for once they are stored and read; see `SideCodec.recall`.
 
@@ -235,11 +247,6 @@ class Codec:
 def _inverse(values: Array) -> Array:
     tiny = values < 1e-30
     return np.where(tiny, np.float32(0), np.float32(1) / np.where(tiny, np.float32(1), values))
-
-
-def _below(values: Array, bounds: Array) -> Array:
-    """How many bounds lie below each value."""
-    return np.searchsorted(bounds, values, side="left").astype(np.uint8)
 
 
 def _float8_values(numbers: Numbers) -> Array:
