@@ -192,6 +192,21 @@ def test_what_does_not_fit_is_an_answer_of_its_own(capsys: Output) -> None:
     assert line.startswith("pagoda: error: model='meta-llama/Llama-3.1-70B")
 
 
+@pytest.mark.parametrize(
+    ("flags", "exit_code", "told"),
+    [
+        (["--gpu", "V100", "--kv-cache-dtype", "fp8"], 1, "not start: a cache in fp8 is ref"),
+        (["--gpu", "H100", "-tp", "8", "--kv-cache-dtype", "nvfp4"], 1, "start: a cache in nvfp4"),
+        (["--gpu", "V100", "--kv-cache-dtype", "fp8", "--engine", "vllm@0.8"], 0, ""),
+    ],
+)
+def test_what_the_engine_certainly_refuses_is_no_success(
+    flags: list[str], exit_code: int, told: str, capsys: Output
+) -> None:
+    assert run(["plan", "Qwen3-8B", *flags]) == exit_code
+    assert told in capsys.readouterr().out
+
+
 def test_short_forms_and_lengths_as_vllm_takes_them(capsys: Output) -> None:
     flags = ["-tp", "2", "-pp", "2", "--max-model-len", "8K", "--context", "8k"]
     told = answer(capsys, "Qwen3-8B", "--gpu", "L4", *flags)

@@ -129,8 +129,8 @@ def plan(
 ) -> None:
     """Say what fits: the cache to the byte, users, context, speed and cost.
 
-    The exit code is 0 if it fits, 1 if it does not (of validate: if a prediction misses), and 2 for
-    flags that cannot be.
+    The exit code is 0 if the engine starts, certainly or perhaps, 1 if it does not (of validate: if
+    a prediction misses), and 2 for flags that cannot be.
     """
     console = Console()
     if not console.is_terminal:
@@ -156,6 +156,8 @@ def plan(
         typer.echo(json.dumps(answer.as_json(), ensure_ascii=False))
     else:
         print_plan(answer, console)
+    if answer.refusals:
+        raise typer.Exit(1)
 
 
 def _plan(
