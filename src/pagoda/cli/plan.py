@@ -24,6 +24,7 @@ from pagoda.cli.flags import (
 )
 from pagoda.cli.plan_model import find_facts
 from pagoda.cli.plan_report import print_plan, print_verdicts
+from pagoda.cli.writable import require_writable
 from pagoda.errors import CapacityError, InvalidOptionError, PagodaError
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
@@ -132,6 +133,7 @@ def plan(
     The exit code is 0 if the engine starts, certainly or perhaps, 1 if it does not (of validate: if
     a prediction misses), and 2 for flags that cannot be.
     """
+    require_writable("html", html)
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH  # a pipe has none of its own, and flags should not be broken
