@@ -42,7 +42,7 @@ def test_a_plan_tells_where_the_memory_goes_and_what_fits(capsys: Output) -> Non
     for words in (
         "W weights", "14.96", "K KV cache", "32 full attention", "131,072 bytes", "16.00 GiB",
         "values in this range", "GPU KV cache size:", "tokens/s a user", "a user and hour",
-        "fp8 cache", "--kv-cache-dtype fp8", "--tensor-parallel-size",
+        "fp8 cache", "× users", "--kv-cache-dtype fp8", "--tensor-parallel-size",
     ):  # fmt: skip
         assert words in told
     assert all(len(line) <= 100 for line in told.splitlines() if not line.startswith("  "))

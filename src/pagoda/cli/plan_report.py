@@ -212,7 +212,7 @@ def _print_lines(plan: Plan, low: PoolFigures, high: PoolFigures, console: Conso
 
 
 def _alternatives(plan: Plan) -> Table:
-    table = _table("what would it buy", "users", "tokens", "", "flag")
+    table = _table("what would it buy", "users", "tokens", "× users", "flag")
     for other in plan.alternatives:
         table.add_row(*_alternative_cells(other))
     return table
