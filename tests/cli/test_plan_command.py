@@ -42,7 +42,7 @@ def test_a_plan_tells_where_the_memory_goes_and_what_fits(capsys: Output) -> Non
     for words in (
         "W weights", "14.96", "K KV cache", "32 full attention", "131,072 bytes", "16.00 GiB",
         "values in this range", "GPU KV cache size:", "tokens/s a user", "a user and hour",
-        "fp8 cache", "--kv-cache-dtype fp8", "--tensor-parallel-size",
+        "fp8 cache", "× users", "--kv-cache-dtype fp8", "--tensor-parallel-size",
     ):  # fmt: skip
         assert words in told
     assert all(len(line) <= 100 for line in told.splitlines() if not line.startswith("  "))
@@ -190,6 +190,21 @@ def test_what_does_not_fit_is_an_answer_of_its_own(capsys: Output) -> None:
     assert captured.out == ""
     [line] = captured.err.splitlines()
     assert line.startswith("pagoda: error: model='meta-llama/Llama-3.1-70B")
+
+
+@pytest.mark.parametrize(
+    ("flags", "exit_code", "told"),
+    [
+        (["--gpu", "V100", "--kv-cache-dtype", "fp8"], 1, "not start: a cache in fp8 is ref"),
+        (["--gpu", "H100", "-tp", "8", "--kv-cache-dtype", "nvfp4"], 1, "start: a cache in nvfp4"),
+        (["--gpu", "V100", "--kv-cache-dtype", "fp8", "--engine", "vllm@0.8"], 0, ""),
+    ],
+)
+def test_what_the_engine_certainly_refuses_is_no_success(
+    flags: list[str], exit_code: int, told: str, capsys: Output
+) -> None:
+    assert run(["plan", "Qwen3-8B", *flags]) == exit_code
+    assert told in capsys.readouterr().out
 
 
 def test_short_forms_and_lengths_as_vllm_takes_them(capsys: Output) -> None:

@@ -39,7 +39,8 @@ def test_the_page_has_the_plan_that_is_printed(tmp_path: Path, capsys: Output) -
 def test_what_does_not_fit_is_written_and_refused(tmp_path: Path, capsys: Output) -> None:
     path = tmp_path / "plan.html"
     assert run(["plan", "Llama-3.1-70B-Instruct", "--gpu", "L4", "--html", str(path)]) == 1
-    [line] = capsys.readouterr().err.splitlines()
+    [making, line] = capsys.readouterr().err.splitlines()
+    assert making == f"writing the page {path}"
     shown = opening(path)
     assert shown["plan"] is None
     assert "does not fit on 1 × L4" in shown["refusal"]
@@ -70,7 +71,9 @@ def test_without_model_and_page_there_is_nothing_to_do(capsys: Output) -> None:
 
 def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Output) -> None:
     path = tmp_path / "none" / "plan.html"
-    assert run(["plan", "Qwen/Qwen3-8B", "--gpu", "H100", "--html", str(path)]) == 2
+    assert run(["plan", "no such model", "--html", str(path)]) == 2  # before anything is read
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"pagoda: error: html='{path}'"[:60])
     assert line.endswith("cannot be written: No such file or directory")
+    assert run(["plan", "no such model", "--html", str(tmp_path / "plan.html")]) == 2
+    assert list(tmp_path.iterdir()) == []

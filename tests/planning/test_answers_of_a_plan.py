@@ -406,6 +406,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "stages": ({"pipeline_parallel_size": 64}, "the model has 32 layers"),
     "dtype": ({"dtype": "int3"}, "one of auto"),
     "cache": ({"kv_cache_dtype": "fp9"}, "one of auto"),
+    "eight bits": ({"kv_cache_dtype": "int8"}, "none of this name: int8_per_token_head stores"),
     "calibrated": ({"kv_cache_dtype": "int4"}, "is Pagoda's own"),
     "latent": ({"kv_cache_dtype": "fp8_ds_mla"}, "is for latent attention"),
     "scheme": ({"quantization": "zip"}, "one of none, fp8"),

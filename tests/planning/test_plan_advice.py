@@ -72,11 +72,18 @@ def test_the_two_lengths_of_a_refusal_do_not_contradict_each_other() -> None:
     assert f"(perhaps with up to {estimated})" in told
 
 
-def test_a_model_that_only_may_fit_is_not_told_to_fit() -> None:
-    with pytest.raises(CapacityError, match="alone certainly makes it fit"):
-        plan_with_alternatives(
-            facts(LLAMA_3_8B), PlanRequest(kv_cache_memory_bytes=GIB // 64, max_model_len=8192)
-        )
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "None of parallelism, quantization and length"),
+        ({"engine": "pagoda"}, "Neither quantization nor length"),
+        ({"engine": "pagoda", "gpu": "H100"}, "No shorter length"),
+    ],
+)
+def test_a_model_that_only_may_fit_is_not_told_to_fit(options: dict[str, Any], words: str) -> None:
+    asked = PlanRequest(kv_cache_memory_bytes=GIB // 64, max_model_len=8192, **options)
+    with pytest.raises(CapacityError, match=rf"{words} alone certainly makes it fit"):
+        plan_with_alternatives(facts(LLAMA_3_8B), asked)
 
 
 def test_a_memory_without_a_unit_is_refused_with_a_hint() -> None:

@@ -222,7 +222,8 @@ def test_a_quota_that_is_none_is_refused(quota: str) -> None:
     ("quotas", "named"),
     [
         ({"ann": "floor=60%", "bob": "floor=50%"}, "floor"),
-        ({"ann": "cap=20"}, "cap"),  # a request may take 32
+        ({"ann": "cap=20"}, "cap=20: of 'ann', 20 blocks of .* at least 32"),  # of a request
+        ({"ann": "cap=20%"}, r"cap=\d+: of 'ann', 20% of \d+, must be at least 32"),
         ({"ann": "floor=30,cap=40%"}, "'ann' must be at least its floor, 30"),
         ({"ann": "floor=1%"}, "floor=0: of 'ann' comes to no block"),
         ({"ann": "cap=0%"}, "cap=0: of 'ann' comes to no block"),

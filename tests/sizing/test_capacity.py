@@ -47,8 +47,10 @@ def test_an_override_goes_before_memory() -> None:
     assert (capacity.num_blocks, capacity.available_bytes) == (3, 3 * spec().block_bytes)
 
 
-@pytest.mark.parametrize("override", [None, 63])
-def test_one_request_must_fit(override: int | None) -> None:
+@pytest.mark.parametrize(
+    ("override", "decides"), [(None, "gpu_memory_utilization"), (63, "num_gpu_blocks_override")]
+)
+def test_one_request_must_fit(override: int | None, decides: str) -> None:
     available = 64 * spec().block_bytes - 1
     with pytest.raises(CapacityError) as caught:
         plan_capacity(
@@ -59,6 +61,7 @@ def test_one_request_must_fit(override: int | None) -> None:
         "To serve at least one request with the model's max seq len (8192), (0.18 GiB KV cache is "
         "needed, which is larger than the available KV cache memory (0.1",
         "the estimated maximum model length is 8064",
+        f"Try increasing `{decides}",
     ):
         assert words in str(caught.value)
 

@@ -85,6 +85,10 @@ def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> No
     assert stored(CacheFormats(), device=("bfloat16",)).narrower_bytes_per_token is None
     assert stored(CacheFormats("int4_per_token_head")).narrower_bytes_per_token is None
     assert stored(CacheFormats("fp8")).narrower_bytes_per_token is None
+    skipping = stored(CacheFormats("fp8", (0, 29)))  # of 12,288 bytes all layers would take 12,240
+    assert (skipping.bytes_per_token, skipping.narrower_cache_dtype) == (12_288, None)
+    wide = stored(CacheFormats("float32", (0, 29)))
+    assert wide.narrower_bytes_per_token == 28 * 408 + 2 * 768 < 0.9 * wide.bytes_per_token
 
     def odd_heads(names: Sequence[str]) -> CacheSpec:
         if names[0] in CODED_FORMATS:

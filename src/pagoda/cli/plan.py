@@ -24,6 +24,7 @@ from pagoda.cli.flags import (
 )
 from pagoda.cli.plan_model import find_facts
 from pagoda.cli.plan_report import print_plan, print_verdicts
+from pagoda.cli.writable import require_writable
 from pagoda.errors import CapacityError, InvalidOptionError, PagodaError
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
@@ -129,9 +130,10 @@ def plan(
 ) -> None:
     """Say what fits: the cache to the byte, users, context, speed and cost.
 
-    The exit code is 0 if it fits, 1 if it does not (of validate: if a prediction misses), and 2 for
-    flags that cannot be.
+    The exit code is 0 if the engine starts, certainly or perhaps, 1 if it does not (of validate: if
+    a prediction misses), and 2 for flags that cannot be.
     """
+    require_writable("html", html)
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH  # a pipe has none of its own, and flags should not be broken
@@ -156,6 +158,8 @@ def plan(
         typer.echo(json.dumps(answer.as_json(), ensure_ascii=False))
     else:
         print_plan(answer, console)
+    if answer.refusals:
+        raise typer.Exit(1)
 
 
 def _plan(

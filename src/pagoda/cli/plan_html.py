@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import typer
+
 from pagoda.calculator.page import PlannedChoice, plan_page
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.planning.alternatives import plan_with_alternatives
@@ -28,7 +30,8 @@ def plan_with_page(
 
 
 def write_page(path: Path, planned: PlannedChoice | None = None) -> None:
-    """Write the page; `InvalidOptionError` where that cannot be."""
+    """Write the page, which takes seconds; `InvalidOptionError` where that cannot be."""
+    typer.echo(f"writing the page {path}", err=True)
     page = plan_page(planned)
     try:
         path.write_text(page, "utf-8")

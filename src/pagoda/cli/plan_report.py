@@ -46,7 +46,9 @@ def print_plan(plan: Plan, console: Console) -> None:
     """The whole answer, in the order in which it is asked: fits, holds, prints, runs, costs."""
     _say(console, _headline(plan))
     for warning in plan.warnings:
-        _say(console, f"warning: {warning}", style="yellow")
+        is_refused = warning in plan.refusals
+        word, style = ("would not start", "bold red") if is_refused else ("warning", "yellow")
+        _say(console, f"{word}: {warning}", style=style)
     _say(console, "")
     if plan.memory and plan.device_bytes:
         console.print(memory_bar(plan.memory, plan.device_bytes))
@@ -210,7 +212,7 @@ def _print_lines(plan: Plan, low: PoolFigures, high: PoolFigures, console: Conso
 
 
 def _alternatives(plan: Plan) -> Table:
-    table = _table("what would it buy", "users", "tokens", "", "flag")
+    table = _table("what would it buy", "users", "tokens", "× users", "flag")
     for other in plan.alternatives:
         table.add_row(*_alternative_cells(other))
     return table

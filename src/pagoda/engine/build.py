@@ -363,8 +363,11 @@ def quotas_of(given: Mapping[str, TenantQuota], capacity: Capacity[CacheSpec]) -
     leave no room for one.
     """
     num_blocks = capacity.num_blocks
-    quotas = {tenant: quota.in_blocks(tenant, num_blocks) for tenant, quota in given.items()}
-    require_quotas(quotas, num_blocks, capacity.spec.num_blocks(capacity.max_model_len))
+    longest = capacity.spec.num_blocks(capacity.max_model_len)
+    quotas = {
+        tenant: quota.in_blocks(tenant, num_blocks, longest) for tenant, quota in given.items()
+    }
+    require_quotas(quotas, num_blocks, longest)
     for tenant, quota in quotas.items():
         cap = "no cap" if quota.cap is None else f"at most {quota.cap}"
         logger.info("tenant %s: floor %d blocks, %s", tenant, quota.floor, cap)

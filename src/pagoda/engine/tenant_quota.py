@@ -26,6 +26,10 @@ class Amount:
     number: Fraction
     is_share: bool
 
+    def __str__(self) -> str:
+        """As it was written, a share in percent."""
+        return f"{float(self.number * 100):g}%" if self.is_share else f"{self.number} blocks"
+
     def in_blocks(self, num_blocks: int) -> int:
         """Of a pool of `num_blocks`, rounded down."""
         return int(self.number * num_blocks) if self.is_share else int(self.number)
@@ -45,11 +49,11 @@ class TenantQuota:
     weight: float = 1.0
     """Its part of steps and seats beside others', in proportion to theirs."""
 
-    def in_blocks(self, tenant: str, num_blocks: int) -> Quota:
+    def in_blocks(self, tenant: str, num_blocks: int, longest: int) -> Quota:
         """The floor and the cap in a pool of `num_blocks`.
 
-        Raises `InvalidOptionError`, naming the tenant, for a cap below the floor, and for a share
-        that is no whole block.
+        Raises `InvalidOptionError`, naming the tenant, for a cap below the floor or below
+        `longest`, the blocks of one longest request, and for a share that is no whole block.
         """
         floor = self.floor.in_blocks(num_blocks)
         cap = None if self.cap is None else self.cap.in_blocks(num_blocks)
@@ -58,6 +62,12 @@ class TenantQuota:
             raise InvalidOptionError("cap" if cap == 0 else "floor", 0, limit)
         if cap is not None and cap < floor:
             limit = f"of {tenant!r} must be at least its floor, {floor}"
+            raise InvalidOptionError("cap", cap, limit)
+        if cap is not None and cap < longest:
+            limit = (
+                f"of {tenant!r}, {self.cap} of {num_blocks}, must be at least {longest}, the "
+                "blocks of one longest request"
+            )
             raise InvalidOptionError("cap", cap, limit)
         return Quota(floor, cap)
 

@@ -44,7 +44,7 @@ def plan_with_alternatives(
     try:
         plan = make_plan(facts, request, draft)
     except CapacityError as error:
-        ways = told(ways_to_fit(facts, request, draft), is_exact=request.states_cache)
+        ways = told(ways_to_fit(facts, request, draft), request)
         raise CapacityError(error.field, error.value, f"{error.limit}. {ways}") from None
     if plan.high is None:
         return plan

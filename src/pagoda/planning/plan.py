@@ -46,6 +46,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
     stages = stage_memories(subject)
     low, high = _pools(subject, stages)
     speed = _speed(subject, high)
+    refused = tuple(_refusals(subject))
     return Plan(
         model=facts.name,
         source=facts.source,
@@ -81,7 +82,8 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         speed=speed,
         cost_per_user=_cost_per_user(request, low, high),
         cost_per_million_tokens=_token_cost(request, speed),
-        warnings=(*subject.warnings, *_refusals(subject), *_shortages(subject, low, high)),
+        warnings=(*subject.warnings, *refused, *_shortages(subject, low, high)),
+        refusals=refused,
         tiers=tier_worths(subject),
     )
 

@@ -117,6 +117,8 @@ class Plan:
     cost_per_million_tokens: float | None
     """Price of a million tokens of output at the roofline: no engine is cheaper on this machine."""
     warnings: tuple[str, ...]
+    refusals: tuple[str, ...]
+    """Those of `warnings` that keep the engine from starting for certain."""
     tiers: tuple[TierWorth, ...] = ()
     """What each tier that was named is worth."""
     alternatives: tuple[Alternative, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pagoda.cache.formats import CALIBRATED_FORMATS, LATENT_FORMATS, canonical
+from pagoda.cache.formats import canonical
 from pagoda.cache.latent import latent_format
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
@@ -13,7 +13,6 @@ from pagoda.cache.layers import (
     SlidingWindowLayerSpec,
     keeping,
 )
-from pagoda.cache.own_format import is_own
 from pagoda.cache.retention import most_positions, require_retention
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import EVERY_TOKEN, AttentionWindow
@@ -37,6 +36,7 @@ from pagoda.planning.pool import (
 from pagoda.planning.releases import NEWEST, first_seen
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
+from pagoda.planning.vllm_formats import require_in_vllm
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
 from pagoda.sizing.cache_formats import AUTO, CacheFormats, require_heads
 from pagoda.sizing.device_policy import (
@@ -233,10 +233,6 @@ def _pool_options(
     max_num_batched_tokens: int,
 ) -> PoolOptions:
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
-    if not engine.is_pagoda and request.kv_cache_dtype in (*CALIBRATED_FORMATS, *LATENT_FORMATS):
-        instead = "fp8" if request.kv_cache_dtype in LATENT_FORMATS else "int4_per_token_head"
-        limit = f"is Pagoda's own: --engine pagoda, or {instead} for vLLM"
-        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     stored = request.kv_cache_dtype
     if engine.is_pagoda:
         policy = pagoda_device(device).policy
@@ -247,9 +243,8 @@ def _pool_options(
         require_heads(of_layers, sizes)
         if model.has_latents and stored != AUTO:
             stored = next((name for name in map(latent_format, of_layers) if name != dtype), dtype)
-    elif is_own(request.kv_cache_dtype):
-        limit = "vLLM has no codecs of one's own: --engine pagoda does"
-        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
+    else:
+        require_in_vllm(stored)
     on_cpu = device is not None and device.is_cpu
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
     return PoolOptions(

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagoda.errors import RefusedError
+from pagoda.planning.pagoda import pagoda_device
 from pagoda.planning.plan import LongestRequests, longest_requests, make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.tables import find_accelerator
 
 SMALL_CHECKPOINT = "a checkpoint in 4 bits"
 INT4_WEIGHTS: Mapping[str, Any] = {"quantization": "awq"}
@@ -20,7 +22,6 @@ INT4_WEIGHTS: Mapping[str, Any] = {"quantization": "awq"}
 PAGODA_WEIGHTS = ("q8_0", "q4_k")
 """What is worth a try with Pagoda on CPUs."""
 _LENGTHS = (32_768, 8192, 2048)
-_NONE = "None of parallelism, quantization and length alone certainly makes it fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,15 @@ def ways_to_fit(
     return tuple(way for way in found if way.certain is not None or way.perhaps is not None)
 
 
-def told(ways: Iterable[Way], *, is_exact: bool) -> str:
-    """The ways in words. `is_exact`: the cache's memory was stated, and nothing is open."""
+def told(ways: Iterable[Way], request: PlanRequest) -> str:
+    """The ways in words, of a request that does not fit."""
+    is_exact = request.states_cache  # nothing is open
     listed = list(ways)
     certain = [_certain(way, is_exact=is_exact) for way in listed if way.certain is not None]
     perhaps = [flags_of({way.name: way.perhaps}) for way in listed if way.certain is None]
     if not certain:
-        return f"{_NONE}; perhaps {' or '.join(perhaps)} does" if perhaps else _NONE
+        none = f"{_tried_in_vain(request)} alone certainly makes it fit"
+        return f"{none}; perhaps {' or '.join(perhaps)} does" if perhaps else none
     sure = f"It certainly fits with {' or '.join(certain)}"
     return f"{sure}; perhaps with {' or '.join(perhaps)}" if perhaps else sure
 
@@ -60,6 +63,15 @@ def flags_of(change: Mapping[str, Any]) -> str:
     if change == INT4_WEIGHTS:
         return SMALL_CHECKPOINT
     return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in change.items())
+
+
+def _tried_in_vain(request: PlanRequest) -> str:
+    """Pagoda runs on one device, and quantises weights on CPUs alone."""
+    if not request.planned_engine.is_pagoda:
+        return "None of parallelism, quantization and length"
+    device = None if request.gpu is None else find_accelerator(request.gpu)
+    on_cpu = pagoda_device(device).policy.kind == "CPU"
+    return "Neither quantization nor length" if on_cpu else "No shorter length"
 
 
 def _certain(way: Way, *, is_exact: bool) -> str:

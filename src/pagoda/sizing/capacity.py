@@ -77,6 +77,11 @@ def plan_capacity(
     needed_blocks = spec.num_blocks(max_model_len)
     if num_blocks < needed_blocks:
         needed_bytes = needed_blocks * spec.block_bytes
+        decisive = (
+            "`gpu_memory_utilization` or `kv_cache_memory_bytes`"
+            if num_blocks_override is None
+            else "`num_gpu_blocks_override`"
+        )
         raise CapacityError(
             "max_model_len",
             max_model_len,
@@ -84,8 +89,8 @@ def plan_capacity(
             f"({format_gib(needed_bytes)} GiB KV cache is needed, which is larger than the "
             f"available KV cache memory ({format_gib(available_bytes)} GiB). Based on the "
             f"available memory, the estimated maximum model length is "
-            f"{spec.longest_request(num_blocks)}. Try increasing `gpu_memory_utilization` or "
-            "`kv_cache_memory_bytes`, or decreasing `max_model_len`",
+            f"{spec.longest_request(num_blocks)}. Try increasing {decisive}, or decreasing "
+            "`max_model_len`",
         )
     return Capacity(spec, num_blocks, max_model_len, available_bytes)
 

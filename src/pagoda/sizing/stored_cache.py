@@ -18,6 +18,8 @@ LABELS = (
     *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention"),
 )
 """Of the metric `cache_config_info`: vLLM's names where it has them, then our own."""
+_LEAST_SAVED = 0.1
+"""Of a token's bytes: a narrower format that saves less is not worth a change of answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class StoredCache:
     """What the same memory would hold in `dtype`."""
     plain_bytes_per_token: float
     narrower_cache_dtype: str | None
-    """One of `NARROWER`; None where it takes no less, or the device cannot store it."""
+    """One of `NARROWER`, in the layers that are not left out; None where it saves too little, or
+    the device cannot store it."""
     narrower_bytes_per_token: float | None
     """In that format."""
     kv_retention: str
@@ -100,7 +103,7 @@ def stored_cache(
     left_out = [number for number, name in enumerate(layers) if name == dtype]
     plain = spec_of([dtype] * len(layers))
     bytes_per_token = capacity.spec.bytes_per_token
-    narrower = _narrower(spec_of, len(layers), bytes_per_token, formats)
+    narrower = _narrower(spec_of, layers, dtype, bytes_per_token, formats)
     memory = capacity.available_bytes
     as_plain = Capacity(plain, plain.num_blocks_in(memory), capacity.max_model_len, memory)
     return StoredCache(
@@ -120,22 +123,26 @@ def stored_cache(
 
 def _narrower(
     spec_of: Callable[[Sequence[str]], CacheSpec],
-    num_layers: int,
+    layers: Sequence[str],
+    dtype: str,
     bytes_per_token: float,
     formats: Sequence[str],
 ) -> tuple[str, float] | None:
-    """A format and its bytes of a token; None where the model's layers cannot be stored in fewer.
+    """A format and its bytes of a token; None where it would not save `_LEAST_SAVED`.
 
-    The others as of `stored_cache`.
+    layers: the format of each. Those that are left out of another format than `dtype` stay so. The
+    others as of `stored_cache`.
     """
+    is_plain = set(layers) <= {dtype}
     for name in NARROWER:
         if name not in formats:
             continue
         try:
-            found = spec_of([name] * num_layers).bytes_per_token
+            stored = [dtype if each == dtype and not is_plain else name for each in layers]
+            found = spec_of(stored).bytes_per_token
         except InvalidOptionError:
             continue
-        return (name, found) if found < bytes_per_token else None
+        return (name, found) if found <= (1 - _LEAST_SAVED) * bytes_per_token else None
     return None
 
 

@@ -179,6 +179,7 @@ function outcome(subject, low, high) {
   const { device, request } = subject;
   const users = Math.max(1, Math.min(high.users, request.users ?? high.users));
   const speed = device.bandwidth ? speedFloor(subject, users) : null;
+  const refused = refusals(subject);
   return {
     ...memoryOf(subject, low, high),
     ...costs(subject, low, high, speed),
@@ -186,7 +187,8 @@ function outcome(subject, low, high) {
     high,
     is_exact: low.available_bytes === high.available_bytes,
     speed,
-    warnings: [...doubts(subject), ...refusals(subject), ...shortages(subject, low, high)],
+    warnings: [...doubts(subject), ...refused, ...shortages(subject, low, high)],
+    refusals: refused,
   };
 }
 
