@@ -57,8 +57,9 @@ class Browser:
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """The result of a command; its failure is a `RuntimeError`."""
         number = self.send(method, session, **params)
+        deadline = time.monotonic() + PATIENCE_S
         while True:
-            message = self._read()
+            message = self._read(deadline)
             if message.get("id") == number:
                 if "error" in message:
                     raise RuntimeError(f"{method}: {message['error']}")
@@ -88,14 +89,15 @@ class Browser:
 
     def read_until(self, happened: Callable[[], bool]) -> None:
         """Wait for events, to the one by which something has happened."""
-        while not happened():
-            self._read()
-
-    def _read(self) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
+        while not happened():
+            self._read(deadline)
+
+    def _read(self, deadline: float) -> dict[str, Any]:
+        """The next message. However many come, a `TimeoutError` from the deadline on."""
         while b"\0" not in self._unread:
-            left = max(0.0, deadline - time.monotonic())
-            if not select.select([self._from_browser], [], [], left)[0]:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._from_browser], [], [], left)[0]:
                 raise TimeoutError("the browser does not answer")
             received = os.read(self._from_browser, 2**16)
             if not received:
@@ -167,7 +169,9 @@ class Tab:
 
     def go(self, url: str) -> None:
         """Open `url` and wait until it has loaded, unless it is a place in what is there."""
-        document = self.call("Page.navigate", url=url).get("loaderId")
+        begun = self.call("Page.navigate", url=url)
+        assert "errorText" not in begun, f"{url}: {begun['errorText']}"
+        document = begun.get("loaderId")
         if document is not None:
             self._browser.read_until(lambda: document in self._loaded)
 

@@ -127,9 +127,14 @@ class FakeEngine:
     """
 
     def renew(self) -> None:
-        """Be as at first, whatever a test has made of it."""
-        vars(self).clear()
-        FakeEngine.__init__(self)
+        """Be as at first, whatever a test has made of it.
+
+        A server's thread may use it meanwhile: it has all its attributes at any time.
+        """
+        fresh = vars(FakeEngine())
+        vars(self).update(fresh)
+        for name in vars(self).keys() - fresh.keys():
+            delattr(self, name)
 
     def __init__(self) -> None:
         self.model_name = MODEL

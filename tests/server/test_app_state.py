@@ -165,7 +165,7 @@ async def test_the_schema_tells_both_apis(client: httpx.AsyncClient) -> None:
     """And no page, nor what pages ask for themselves. What it refers to is there."""
     schema = await client.get("/openapi.json")
     paths, described = schema.json()["paths"], schema.json()["components"]["schemas"]
-    referred = re.findall(r'"#/components/schemas/(\w+)"', schema.text)
+    referred = re.findall(r'"#/components/schemas/([^"]+)"', schema.text)
     assert {"ErrorResponse", "MessagesErrorResponse"} <= set(referred) <= set(described)
     assert {"/v1/completions", "/v1/chat/completions", "/v1/models"} <= set(paths)
     pages = re.compile("/(page.*|plan|cache|cache/(page.*|events))?")

@@ -94,15 +94,27 @@ async def test_a_session_of_one_process_goes_on_in_another(
         model, kv_cache_memory_bytes=2**24, max_model_len=512, threads=1, kv_tier_key_file=key
     )
     with live_server(AsyncEngine.load(options)) as second:
-        body: dict[str, Any] = {"prompt": PROMPT, "session_id": "trip", "max_tokens": 30}
-        tokens = [token for part in await ask_at(first.url, body) for token in part]
-        body = {"prompt": tokens, "max_tokens": 8}
-        [_, expected] = await ask_at(first.url, body)
+        tokens = await gone_on(first.url, "trip", PROMPT)
+        expected = await ask_at(first.url, {"prompt": tokens, "max_tokens": 8})
         await carry("trip", first.url, second, "my trip", tmp_path / "there.session")
-        # The last token of an answer is never put through the model.
-        [_, found] = await ask_at(second, body, num_cached=(len(tokens) - 1) // 16 * 16)
-        assert found == expected
+        assert await asked_from_cache(second, tokens) == expected
+        tokens = await gone_on(second, "my trip", tokens)  # by more than a block
+        expected = await ask_at(second, {"prompt": tokens, "max_tokens": 8})
         await carry("my trip", second, first.url, "back", tmp_path / "back.session")
+        assert await asked_from_cache(first.url, tokens) == expected
+
+
+async def gone_on(url: str, session: str, prompt: str | list[int]) -> list[int]:
+    """All tokens of a session after one more turn."""
+    body = {"prompt": prompt, "session_id": session, "max_tokens": 30}
+    return [token for part in await ask_at(url, body) for token in part]
+
+
+async def asked_from_cache(url: str, tokens: list[int]) -> list[list[int]]:
+    """What a server that has a session's blocks goes on with; the last token of an answer was
+    never put through the model."""
+    body = {"prompt": tokens, "max_tokens": 8}
+    return await ask_at(url, body, num_cached=(len(tokens) - 1) // 16 * 16)
 
 
 async def carry(name: str, url: str, to_url: str, new_name: str, file: Path) -> None:

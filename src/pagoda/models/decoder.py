@@ -322,7 +322,7 @@ class LayerKind(NamedTuple):
     """Layers of a decoder that are alike."""
 
     layer: DecoderLayer
-    numbers: list[int]
+    numbers: tuple[int, ...]
     """Those of all that are like it."""
 
 
@@ -353,11 +353,12 @@ class DecoderSpec:
 
     @property
     def kinds(self) -> tuple[LayerKind, ...]:
-        """Its layers, those that are one object together: a family makes each kind once."""
+        """Its layers, those that are one object together: a family makes each kind once. Equal
+        layers that are not one object are two kinds, which is slower, not wrong."""
         found: dict[int, list[int]] = {}
         for number, layer in enumerate(self.layers):
             found.setdefault(id(layer), []).append(number)
-        return tuple(LayerKind(self.layers[numbers[0]], numbers) for numbers in found.values())
+        return tuple(LayerKind(self.layers[own[0]], tuple(own)) for own in found.values())
 
     def of_each_layer(self, of_kinds: Iterable[T]) -> tuple[T, ...]:
         """For each layer what there is for its kind."""

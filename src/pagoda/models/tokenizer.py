@@ -246,17 +246,20 @@ def _read_directory(files: ModelFiles) -> _Loaded:
 
     path = files.path
     splitting = splitting_of_ranks(path)
+    config = read_directory_config(path)
+    model_type = find_family(config).model_type
+    own_class = None
+    if config.values.get("tokenizer_class") is not None:
+        own_class = config.string("tokenizer_class")
     local: Any = {"local_files_only": True, "trust_remote_code": False}
     try:
-        local["config"] = _config_for_transformers(path)
+        local["config"] = _config_for_transformers(path, model_type, own_class)
         template: Any = None
         if splitting is None:  # else the class is code of the model's own
             template = transformers.AutoTokenizer.from_pretrained(path, **local)
         if getattr(template, "backend_tokenizer", None) is None:
             # a family's own class may come without the library's form: take tokenizer.json as it is
             template = transformers.PreTrainedTokenizerFast.from_pretrained(path, **local)
-    except ModelError:
-        raise
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
         told = " ".join(str(error).split())[:_MOST_TOLD]
@@ -270,8 +273,8 @@ def _read_directory(files: ModelFiles) -> _Loaded:
     return _Loaded(template.backend_tokenizer, frozenset(eos), lambda: template)
 
 
-def _config_for_transformers(path: Path) -> Any:
-    """What the choice of a tokenizer's class depends on.
+def _config_for_transformers(path: Path, model_type: str, own_class: str | None) -> Any:
+    """What the choice of a tokenizer's class depends on: its family and what config.json names.
 
     The whole config.json is not shown to transformers: it would refuse the tokenizer for fields of
     the model that are read here, such as a dtype called torch.bfloat16. Nor is the family's own
@@ -281,16 +284,14 @@ def _config_for_transformers(path: Path) -> Any:
     import transformers
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-    config = read_directory_config(path)
-    model_type = find_family(config).model_type
     told = get_tokenizer_config(path, local_files_only=True)
     if told.get("tokenizer_class") is None or "auto_map" in told:
         shown: Any = transformers.AutoConfig.for_model(model_type)
     else:
         shown = transformers.PreTrainedConfig()
         shown.model_type = model_type
-    if config.values.get("tokenizer_class") is not None:
-        shown.tokenizer_class = config.string("tokenizer_class")
+    if own_class is not None:
+        shown.tokenizer_class = own_class
     return shown
 
 
