@@ -95,6 +95,7 @@ ROOMS = {
             "kernels.block_types",
             "kernels.gpu.expert_tiles",
             "kernels.gpu.parts",
+            "kernels.page_layout",
             "kernels.vector_code",
             "models.decoder",
         ),

@@ -202,6 +202,26 @@ def test_the_refusal_is_the_engines_own() -> None:
     assert str(by_plan.value) == str(by_engine.value)
 
 
+HALF_AND_WHOLE = "levels5-float16-unbiased-signs/int8-float32-hadamard"
+
+
+def test_blocks_that_a_gpu_could_not_read_are_refused_by_both() -> None:
+    options: dict[str, Any] = {
+        "kv_cache_dtype": HALF_AND_WHOLE, "block_size": 5, "num_gpu_blocks_override": 2000,
+    }  # fmt: skip
+    with pytest.raises(InvalidOptionError) as by_plan:
+        planned(SMOLLM2, "H100", options)
+    with pytest.raises(InvalidOptionError) as by_engine:
+        sized(SMOLLM2, "H100", options)
+    assert str(by_plan.value) == str(by_engine.value)
+    limit = "a GPU reads a scale of 4 bytes only at a multiple of 4 bytes: take a multiple of 4"
+    refusal = by_plan.value
+    assert (refusal.field, refusal.value, refusal.limit) == ("block_size", 5, limit)
+    for gpu, block_size in (("H100", 4), ("EPYC-9654", 5)):
+        subject, _ = planned(SMOLLM2, gpu, {**options, "block_size": block_size})
+        assert subject.pool.groups[0].block_size == block_size
+
+
 @pytest.mark.parametrize(
     ("gpu", "limit"),
     [

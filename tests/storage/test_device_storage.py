@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +12,12 @@ from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CODECS
 from pagoda.errors import InvalidOptionError
+from pagoda.sizing.device_policy import GPUPolicy
+from pagoda.sizing.readable_blocks import require_readable
 from pagoda.storage.gpu_storage import GPU_DTYPES, GPUStorage
 from triton_device import DEVICE
+
+CARD = GPUPolicy("Test Card", 16 * 2**30, (9, 0))
 
 
 @pytest.mark.parametrize("dtype", GPU_DTYPES)
@@ -66,15 +74,34 @@ def test_blocks_of_codes_are_as_large_as_the_spec_says_and_go_where_blocks_go(bl
 
 HALF_AND_WHOLE = "levels5-float16-unbiased-signs/int8-float32-hadamard"
 """Scales of two bytes, and behind them scales of four."""
+ODD_TOKENS = "levels5-float32-least/levels2-float16-least"
+"""Of 16 numbers a token takes 20 bytes, and scales of four begin behind 14."""
+MIXED = (
+    (HALF_AND_WHOLE,), (ODD_TOKENS,), ("bfloat16", HALF_AND_WHOLE, "float16"),
+    ("turboquant_3bit_nc", "float32"),
+)  # fmt: skip
+"""Of layers, formats that a device cannot read in blocks of every size."""
+READ = (*((name, "bfloat16", name) for name in CODECS), ("e5m2/e5m2", "float16"))
 
 
-@pytest.mark.parametrize(("heads", "block_size"), [(1, 5), (3, 1)])
-def test_scales_that_a_device_could_not_read_are_refused(heads: int, block_size: int):
-    def stored(block_size: int) -> GPUStorage:
-        layer = AttentionLayerSpec(heads, 32, HALF_AND_WHOLE)
-        return GPUStorage(CacheSpec((layer,), block_size), 3, DEVICE)
+@pytest.mark.parametrize("names", [*MIXED, *READ])
+def test_a_device_holds_the_blocks_that_are_let_through(names: tuple[str, ...]):
+    refused = set[int]()
+    for heads, head_size, block_size in product((1, 2, 3), (16, 32), (1, 2, 3, 4, 5, 6, 8)):
+        layers = tuple(AttentionLayerSpec(heads, head_size, name) for name in names)
+        spec = CacheSpec(layers, block_size)
+        if not does(partial(require_readable, CARD, spec), InvalidOptionError):
+            refused.add(block_size)
+            assert not does(partial(GPUStorage, spec, 3, DEVICE), AssertionError, RuntimeError)
+        else:
+            GPUStorage(spec, 3, DEVICE)
+    assert refused == ({1, 3, 5} if names in MIXED else set())
 
-    with pytest.raises(InvalidOptionError, match="take a multiple of 4") as refusal:
-        stored(block_size)
-    assert (refusal.value.field, refusal.value.value) == ("block_size", block_size)
-    assert stored(4).num_blocks == 3
+
+def does(call: Callable[[], object], *errors: type[Exception]) -> bool:
+    """Whether it raises none of `errors`."""
+    try:
+        call()
+    except errors:
+        return False
+    return True

@@ -45,6 +45,7 @@ from pagoda.sizing.device_policy import (
     require_kept_latents,
     under_way_tokens,
 )
+from pagoda.sizing.readable_blocks import require_readable
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
@@ -335,7 +336,7 @@ def _pagoda_pool(
 ) -> GroupedPool:
     """The same `CacheSpec` that Pagoda's engine allocates.
 
-    Raises `InvalidOptionError` for a retention that the engine would refuse.
+    Raises `InvalidOptionError` for a retention, or a block size, that the engine would refuse.
     """
     block_size, longest = options.block_size or DEFAULT_BLOCK_SIZE, made_for or EVERY_TOKEN
     require_retention(request.retention, block_size=block_size, most_tokens=longest)
@@ -350,6 +351,7 @@ def _pagoda_pool(
         policy, layers, request.retention, requests_choose=request.request_kv_retention
     )
     spec = CacheSpec(layers, block_size, under_way)
+    require_readable(policy, spec)
     return GroupedPool(
         groups=spec.groups,
         stages=(range(len(layers)),),

@@ -60,6 +60,11 @@ class DevicePolicy(Protocol):
         ...
 
     @property
+    def reads_anywhere(self) -> bool:
+        """A number may lie at any address, not at multiples of its size alone."""
+        ...
+
+    @property
     def packs_blocks(self) -> bool:
         """Blocks may lie in a lossy form on tiers."""
         ...
@@ -99,6 +104,7 @@ class CPUPolicy:
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
     streams_step_aside: ClassVar[bool] = True
     lets_latents_go: ClassVar[bool] = True
+    reads_anywhere: ClassVar[bool] = True
     packs_blocks: ClassVar[bool] = True
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
@@ -160,6 +166,7 @@ class GPUPolicy:
     streams_step_aside: ClassVar[bool] = False
     lets_latents_go: ClassVar[bool] = False
     """Kernels that meet latents have no windows."""
+    reads_anywhere: ClassVar[bool] = False
     packs_blocks: ClassVar[bool] = False
     """Forms know blocks as a CPU's cache lays them out."""
 

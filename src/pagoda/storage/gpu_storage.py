@@ -69,8 +69,8 @@ class GPUStorage(BlockStorage):
     """K and V of `num_blocks` blocks of every layer that `spec` names, in a device's memory.
 
     All of it is taken at once, and zero. Raises InvalidOptionError for a format that is none here,
-    for heads that it cannot code, for blocks whose scales it could not read and for fewer than one
-    block, torch.OutOfMemoryError where there is not so much.
+    for heads that it cannot code and for fewer than one block, torch.OutOfMemoryError where there
+    is not so much. Blocks are such as a device can read: `pagoda.sizing.readable_blocks` asked.
     """
 
     def __init__(self, spec: CacheSpec, num_blocks: int, device: torch.device) -> None:
@@ -130,24 +130,17 @@ def _view_vectors(spec: AttentionLayerSpec, block_size: int, content: torch.Tens
     keys = (codec.key.code(size).scale, layout.key_scales, layout.key_scale_bytes)
     values = (codec.value.code(size).scale, layout.value_scales, layout.value_scale_bytes)
     for scale, start, head_bytes in (keys, values):
-        _require_aligned(block_size, scale, content, start, head_bytes)
+        assert scale is None or _is_readable(SCALE_BYTES[scale], content, start, head_bytes)
     return GPULayer(heads, size, block_size, codec, content)
 
 
-def _require_aligned(
-    block_size: int, scale: str | None, content: torch.Tensor, start: int, head_bytes: int
-) -> None:
-    """A device reads a number at multiples of its size alone.
+def _is_readable(size: int, content: torch.Tensor, start: int, head_bytes: int) -> bool:
+    """Whether scales of `size` bytes lie where a device reads them: at multiples of their size.
 
-    start: of the first head's scales in a block; head_bytes: from there to the next head's.
+    start: of the first head's in a block; head_bytes: from there to the next head's.
     """
-    size = 1 if scale is None else SCALE_BYTES[scale]
     places = (content.storage_offset() + start, head_bytes, content.stride(0))
-    if any(place % size for place in places):
-        limit = (
-            f"scales of {size} bytes would begin between two such on a GPU: take a multiple of 4"
-        )
-        raise InvalidOptionError("block_size", block_size, limit)
+    return not any(place % size for place in places)
 
 
 def _view_latents(spec: LatentLayerSpec, block_size: int, content: torch.Tensor) -> GPULayer:

@@ -11,6 +11,7 @@ from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpe
 from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.device_policy import DevicePolicy, require_kept_latents, under_way_tokens
 from pagoda.sizing.lossy_form import require_lossy_form, require_runs
+from pagoda.sizing.readable_blocks import require_readable
 from pagoda.tiers.tier_option import FORM_FIELD
 
 
@@ -39,8 +40,8 @@ def cache_spec_of(
 ) -> CacheSpec:
     """Bytes and groups of its blocks, on a device. formats: of each layer.
 
-    Raises `InvalidOptionError` for heads or latents that a format cannot code, and for a retention
-    that the model or the block size cannot follow.
+    Raises `InvalidOptionError` for heads or latents that a format cannot code, for a retention
+    that the model or the block size cannot follow, and for blocks that the device could not read.
     """
     require_heads(formats, [_head_size(layer.attention) for layer in spec.layers])
     require_retention(
@@ -61,6 +62,7 @@ def cache_spec_of(
     require_kept_latents(
         policy, kept.layers, options.retention, requests_choose=options.request_kv_retention
     )
+    require_readable(policy, kept)
     return kept
 
 
