@@ -2,7 +2,7 @@
 
 pytest's own plugin goes through all loggers six times a test, and PyTorch, transformers and others
 make hundreds of them: a millisecond and a half of each test. It is left to the tests that ask for
-`caplog`.
+`caplog`, and to all of them where its options are used.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 
 THEIRS = "logging-plugin"
 """pytest's name for its own."""
+OPTIONS = ("log_level", "log_file", "log_cli", "log_cli_level")
+"""What can be asked of it, by a flag or in the configuration."""
 ROOT = logging.getLogger()
 
 
@@ -70,10 +72,15 @@ def asks(item: pytest.Item) -> bool:
     return "caplog" in getattr(item, "fixturenames", ())
 
 
+def is_set(config: pytest.Config, option: str) -> bool:
+    """Whether an option has a value, by a flag or in the configuration."""
+    return config.getoption(option, None) is not None or bool(config.getini(option))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """pytest has loaded its own by now. Lines that are wanted at once are left to it."""
+    """pytest has loaded its own by now. What is wanted of it by an option is left to it."""
     plugins = session.config.pluginmanager
     theirs = plugins.get_plugin(THEIRS)
-    if theirs is not None and session.config.getoption("log_cli_level") is None:
+    if theirs is not None and not any(is_set(session.config, option) for option in OPTIONS):
         plugins.unregister(theirs)
         plugins.register(LogLines(theirs), "log-lines")
