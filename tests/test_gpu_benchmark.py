@@ -141,10 +141,24 @@ def test_tables_are_printed(tiny: tuple[dict[str, Any], str]) -> None:
     assert printed.strip() == markdown(results).strip()
 
 
+@pytest.mark.model
+def test_a_process_of_its_own_prints_the_tables_of_an_earlier_run(
+    tiny: tuple[dict[str, Any], str], tmp_path: Path
+) -> None:
+    results, _ = tiny
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(results))
+    command = [sys.executable, PROGRAM, "--report", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip() == markdown(results).strip()
+    assert done.stderr == ""
+
+
 def test_without_a_gpu_it_says_so_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a program, in this process, which has loaded what it imports."""
+    """As its file is run, but in this process, which has loaded what it imports: what a process of
+    its own imports before that sentence, and a GPU hidden from it, are not seen here."""
     path = tmp_path / "results.json"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(sys, "argv", [PROGRAM, "--json", str(path)])
