@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.formats import (
+    CALIBRATED_FORMATS,
     LATENT_FORMATS,
     UNCALIBRATED_FORMATS,
     canonical,
@@ -18,6 +20,8 @@ from pagoda.cache.own_format import is_own
 from pagoda.errors import InvalidOptionError
 
 AUTO = "auto"
+_TOLD = {canonical(name): name for name in ("fp8",)}
+"""Names that formats go by, where those are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,23 @@ class CacheFormats:
         if is_own(name) and set(UNCALIBRATED_FORMATS) <= set(formats):
             vector_format(name)
         elif name != AUTO and name not in formats:
-            limit = f"one of {', '.join((AUTO, *formats))} on a {kind}"
-            raise InvalidOptionError("kv_cache_dtype", self.kv_cache_dtype, limit)
+            raise InvalidOptionError(
+                "kv_cache_dtype", self.kv_cache_dtype, _limit(name, formats, kind)
+            )
+
+
+def _limit(name: str, formats: Sequence[str], kind: str) -> str:
+    """What a kind of device stores instead of a format, and what may have been meant."""
+    if name in CALIBRATED_FORMATS and name not in formats:
+        near = ", ".join(each for each in formats if each.startswith(name)) or "int4_per_token_head"
+        return f"is calibrated for the model, which CPUs alone do; a {kind} has {near}"
+    told = [_TOLD.get(each, each) for each in formats]
+    limit = f"one of {', '.join((AUTO, *told))} on a {kind}"
+    if set(UNCALIBRATED_FORMATS) <= set(formats):
+        limit += ", or KEYS/VALUES, a codec of one's own"
+    meant = [each for each in told if each.startswith(name)]
+    meant = meant or difflib.get_close_matches(name, told, n=1, cutoff=0.6)
+    return f"{limit}; did you mean {' or '.join(meant)}?" if meant else limit
 
 
 def require_heads(formats: Sequence[str], head_sizes: Sequence[int | None]) -> None:
