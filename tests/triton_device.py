@@ -4,7 +4,7 @@ Importing this chooses, and has to come before the first import of triton: the f
 language are made for one or the other as they are loaded.
 
 TRITON_ONE_BY_ONE=1 leaves the interpreter as it is, which runs one program after the other and
-takes some three times as long: what `triton_interpreter` computes can be held against it.
+takes some fifteen times as long: what `triton_interpreter` computes can be held against it.
 """
 
 from __future__ import annotations

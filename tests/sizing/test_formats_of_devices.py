@@ -36,5 +36,15 @@ def test_what_is_stored_instead(policy: DevicePolicy, asked: str, told: str) -> 
 
 
 def test_what_is_stored_is_taken() -> None:
-    for name in ("auto", "fp8", "fp8_e4m3", "int4", "levels5-float16-norm/e4m3"):
-        CacheFormats(name).require_one_of(CPU.cache_formats("bfloat16"), CPU.kind)
+    own = "levels5-float16-norm/e4m3"
+    stored = {
+        "auto": "bfloat16",
+        "fp8": "fp8_e4m3",
+        "fp8_e4m3": "fp8_e4m3",
+        "int4": "int4",
+        own: own,
+    }
+    for name, format_of_layers in stored.items():
+        asked = CacheFormats(name)
+        asked.require_one_of(CPU.cache_formats("bfloat16"), CPU.kind)
+        assert asked.of_layers(2, "bfloat16") == (format_of_layers,) * 2

@@ -20,8 +20,8 @@ from pagoda.cache.own_format import is_own
 from pagoda.errors import InvalidOptionError
 
 AUTO = "auto"
-_TOLD = {canonical(name): name for name in ("fp8",)}
-"""Names that formats go by, where those are others."""
+_TOLD = {canonical("fp8"): "fp8"}
+"""The name that a format goes by, where that is another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ def _centre(codecs: list[Codec | None], cache: CacheSpec, calibration: Calibrati
     logger.info(_CENTRED, len(chosen), len(codecs))
     means = MeanCalibration(calibration).find()
     for number in chosen:
-        codec = codecs[number]
+        codec, mean = codecs[number], means[number]
         assert codec is not None
-        codecs[number] = replace(codec, key_mean=means[number])
+        assert mean is not None
+        codecs[number] = replace(codec, key_mean=mean)
