@@ -42,7 +42,7 @@ serve: $(VENV)/installed ## serve on http://127.0.0.1:8000; flags go into ARGS="
 
 # Tests start a hundred processes, which would compile every module anew where nothing is kept.
 test: lint browser redis ## the checks, then the whole test suite; pytest's flags go into ARGS="..."
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto $(LEFT_OUT) $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --processes auto $(LEFT_OUT) $(ARGS)
 
 browser: ## install Chromium for the tests of the page, where that needs no question
 	@if test -n "$(CHROMIUM)"; then :; \

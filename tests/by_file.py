@@ -1,11 +1,8 @@
-"""Which tests pytest-xdist gives to the same process, and which it begins with."""
+"""Which tests the same process runs, and which are begun with."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
 ALONE = (
     "kernels/test_attention.py",
@@ -87,22 +84,10 @@ SCOPES = {
 }
 """Files that one process runs, in the order in which processes take them; then every other file."""
 
-_FOLDER = Path(__file__).parent
 _SCOPE_OF = {f"tests/{name}": scope for scope, names in SCOPES.items() for name in names}
 _PLACE_OF = {file: place for place, file in enumerate(_SCOPE_OF)}
-
-
-class ByFile(LoadScopeScheduling):
-    """The tests of a file stay together, so that its fixtures are made once."""
-
-    def __init__(self, config: Any, log: Any) -> None:
-        super().__init__(config, log)
-        config.option.loadscopereorder = False  # by `place_of`, not by the number of tests
-        gone = [file for file in _SCOPE_OF if not (_FOLDER.parent / file).exists()]
-        assert not gone, f"tests/by_file.py names files that are not there: {gone}"
-
-    def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)
+_GONE = [file for file in _SCOPE_OF if not (Path(__file__).parent.parent / file).exists()]
+assert not _GONE, f"tests/by_file.py names files that are not there: {_GONE}"
 
 
 def scope_of(nodeid: str) -> str:

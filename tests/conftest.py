@@ -1,11 +1,11 @@
-"""What all tests share: Hypothesis's profiles, and how tests are dealt out to processes.
+"""What all tests share: Hypothesis's profiles, and how many processes run them.
 
 The default profile is quick, `--hypothesis-profile=long` is for a night.
 """
 
 import os
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,34 +22,41 @@ settings.register_profile(
 )
 settings.load_profile("quick")
 
-MOST_PROCESSES = 4
-"""Each takes most of a gigabyte, and some tests have the machine to themselves."""
+MOST_CORES = 4
+"""Each process takes half a gigabyte, and some tests have the machine to themselves."""
 DRIVERS = [Path("/dev", name) for name in ("nvidiactl", "kfd", "dxg")]
 """One of them is there where a GPU can be used: PyTorch, which could tell, takes 200 MB to ask."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--processes",
+        dest="num_processes",
+        type=num_processes,
+        default=1,
+        metavar="N",
+        help="processes that run tests, `auto` for one more than there are cores",
+    )
+
+
+def num_processes(given: str) -> int:
+    """One with a GPU, whose memory tests measure, or where a fork is not safe."""
+    if given != "auto":
+        return int(given)
+    cores = min(num_usable_cores(), MOST_CORES)
+    alone = any(map(Path.exists, DRIVERS)) or sys.platform != "linux"
+    return 1 if alone or cores == 1 else cores + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """PyTorch and Numba are loaded where tests are run: not where they are only handed out.
-
-    What is kept of a model, its calibrations, lies in the checkout and not with the user's.
-    """
+    """What is kept of a model, its calibrations, lies in the checkout and not with the user's."""
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "kept")
-    if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
-        config.pluginmanager.import_plugin("each_process")
-        config.pluginmanager.import_plugin("log_lines")
-    else:  # NumPy's threads would wait for cores that another process computes on
+    num_processes = config.getoption("num_processes")
+    if num_processes > 1:  # NumPy's threads would wait for cores that another process computes on
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    config.pluginmanager.import_plugin("each_process")
+    config.pluginmanager.import_plugin("log_lines")
+    if num_processes > 1:
+        from forks import Forks
 
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means: a process for each core. None with a GPU: tests measure its memory."""
-    num_processes = min(num_usable_cores(), MOST_PROCESSES)
-    return 0 if any(map(Path.exists, DRIVERS)) or num_processes == 1 else num_processes
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    from by_file import ByFile
-
-    return ByFile(config, log)
+        config.pluginmanager.register(Forks(num_processes))

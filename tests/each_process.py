@@ -1,7 +1,4 @@
-"""What every process that runs tests needs; the one that only hands them out does without.
-
-A plugin of pytest's: `conftest.py` loads it where tests are run.
-"""
+"""What every process that runs tests needs. A plugin of pytest's, which `conftest.py` loads."""
 
 # First of all, because other libraries import triton as well, and it cannot be chosen again.
 import triton_device  # isort: skip
@@ -115,9 +112,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Between processes, tests are handed out in the order in which they were collected."""
-    if side_by_side.NUM_PROCESSES > 1:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Processes take tests in the order in which they were collected."""
+    if config.getoption("num_processes") > 1:
         items.sort(key=lambda item: place_of(item.nodeid))
         for item in items:
             if scope_of(item.nodeid) == "alone":

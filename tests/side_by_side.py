@@ -1,4 +1,4 @@
-"""Test processes side by side on the same cores: `pytest -n auto`, as `make test` calls it.
+"""Test processes side by side on the same cores, as `pytest --processes auto` starts them.
 
 Threads of two processes that share cores wait for one another: PyTorch's and Numba's regions become
 10 to 90 times slower. So each process computes with one thread. A test that is about several
@@ -20,21 +20,23 @@ import torch
 
 from pagoda.engine.devices import cpu_backend
 
-NUM_PROCESSES = int(os.environ.pop("PYTEST_XDIST_WORKER_COUNT", "1"))
-"""Popped: a pytest that a test starts is no part of this, and would wait for the test for ever."""
 ALL_CORES = cpu_backend.num_usable_cores()
-if NUM_PROCESSES > 1:
-    numba.get_num_threads()  # loads Numba's OpenMP, which takes the variable for a limit of its own
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the programs that tests start
 
 
 class Machine:
     """Its cores: one for each of the processes that share it, or all of them for one alone."""
 
     def __init__(self) -> None:
+        self._is_shared = False
+        self._is_held = False
+
+    def share(self) -> None:
+        """With other processes, each of which has called this."""
+        self._is_shared = True
         self._gate = os.open(Path(__file__).parent, os.O_RDONLY)
         self._room = os.open(__file__, os.O_RDONLY)
-        self._is_held = False
+        numba.get_num_threads()  # loads Numba's OpenMP, which takes the variable for its own limit
+        os.environ["OMP_NUM_THREADS"] = "1"  # for the programs that tests start
 
     @contextmanager
     def cores(self, *, alone: bool, stays: bool) -> Iterator[None]:
@@ -43,7 +45,7 @@ class Machine:
         With `stays` this process keeps the machine for its next test, unless this one is broken
         off.
         """
-        if NUM_PROCESSES == 1:
+        if not self._is_shared:
             yield
             return
         if not self._is_held:
