@@ -18,7 +18,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import psutil
 import pytest
+import torch
 
 from by_file import scope_of
 from side_by_side import MACHINE
@@ -39,11 +41,14 @@ class Forks:
 
     def __init__(self, num_processes: int) -> None:
         self._num_processes = num_processes
+        torch.set_num_threads(1)  # what is computed while tests are collected starts no others
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed or session.config.option.collectonly:
             return None  # pytest's own loop knows what to say
+        num_threads = psutil.Process().num_threads()
+        assert num_threads == 1, "a thread is running, which would be missing in a forked process"
         groups = [list(group) for _, group in groupby(session.items, lambda i: scope_of(i.nodeid))]
         places = _pipe_of(PLACE.pack(place) for place in range(len(groups)))
         tellers = dict(_forked(session, places, groups) for _ in range(self._num_processes))
