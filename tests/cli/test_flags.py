@@ -24,7 +24,7 @@ GIVEN = {
     "quantization": "none",
     "activation_dtype": "int8",
     "kv_cache_dtype": "float32",
-    "kv_cache_dtype_skip_layers": (0, 2),
+    "kv_cache_dtype_skip_layers": ("0", "2-3", "sliding_window"),
     "max_model_len": 128,
     "block_size": 16,
     "kv_cache_memory_bytes": 2 * 2**30,

@@ -146,7 +146,10 @@ def test_the_log_says_how_keys_and_values_are_stored(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"kv_cache_dtype": "int5"}, "kv_cache_dtype='int5': one of auto, float32, bfloat16, fp8"),
+        (
+            {"kv_cache_dtype": "int5"},
+            "kv_cache_dtype=.int5.: one of auto, float32, float16, bfloat16",
+        ),
         ({"kv_cache_dtype": "levels7-float16-norm/e4m3"}, "is no codec: KEYS/VALUES"),
         ({"kv_cache_dtype": "float16"}, "one of auto, .* on a CPU"),
         ({"kv_cache_dtype_skip_layers": (30,)}, "layers=30: the model has layers 0 to 29"),

@@ -73,7 +73,11 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
         SMOLLM2, "L4", {"request_kv_retention": True, "kv_retention": "window:1000"},
     ),
     "experts": (QWEN3_MOE, "H200", {"max_model_len": 8192}),
-    "experts and sinks": (GPT_OSS, "MI300X", {"max_num_batched_tokens": 4096}),
+    "experts, sinks, and windows that are left out": (
+        GPT_OSS, "MI300X",
+        {"max_num_batched_tokens": 4096, "kv_cache_dtype": "fp8",
+         "kv_cache_dtype_skip_layers": ("sliding_window", "3-5")},
+    ),
     "latents": (DEEPSEEK, "H100", {"max_model_len": 32_768}),
     "latents in codes": (DEEPSEEK, "H200", {"kv_cache_dtype": "fp8", "max_num_seqs": 64}),
     "some of them": (

@@ -47,4 +47,4 @@ def test_what_is_stored_is_taken() -> None:
     for name, format_of_layers in stored.items():
         asked = CacheFormats(name)
         asked.require_one_of(CPU.cache_formats("bfloat16"), CPU.kind)
-        assert asked.of_layers(2, "bfloat16") == (format_of_layers,) * 2
+        assert asked.of_layers([False] * 2, "bfloat16") == (format_of_layers,) * 2

@@ -31,9 +31,10 @@ def stored(
     def spec_of(names: Sequence[str]) -> CacheSpec:
         return CacheSpec(tuple(AttentionLayerSpec(3, 64, name) for name in names), 16)
 
-    spec = spec_of(formats.of_layers(NUM_LAYERS, dtype))
+    layers = formats.of_layers([False] * NUM_LAYERS, dtype)
+    spec = spec_of(layers)
     capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=8192)
-    return stored_cache(formats, dtype, capacity, spec_of, device, retention)
+    return stored_cache(formats.kv_cache_dtype, dtype, layers, capacity, spec_of, device, retention)
 
 
 def test_a_plain_cache_says_its_dtype_and_what_eight_bits_would_take() -> None:
@@ -74,9 +75,10 @@ def test_latents_in_eight_bits_are_offered_where_layers_keep_latents() -> None:
     device = (*CODED_FORMATS, "int8_per_group")
     for name, offered in (("auto", ("int8_per_group", "1312")), ("fp8_ds_mla", ("", ""))):
         asked = CacheFormats(name)
-        spec = spec_of(asked.of_layers(2, "bfloat16"))
+        layers = asked.of_layers([False] * 2, "bfloat16")
+        spec = spec_of(layers)
         capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=8192)
-        told = stored_cache(asked, "bfloat16", capacity, spec_of, device, FULL_ATTENTION)
+        told = stored_cache(name, "bfloat16", layers, capacity, spec_of, device, FULL_ATTENTION)
         assert told.label_values()[3:5] == offered
         assert told.bytes_per_token == (2 * 1152 if name == "auto" else 2 * 656)
 
@@ -95,10 +97,11 @@ def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> No
             raise InvalidOptionError("kv_cache_dtype", "head size 20", "of odd chunks")
         return CacheSpec(tuple(AttentionLayerSpec(3, 20, name) for name in names), 16)
 
-    spec = odd_heads(["bfloat16"] * 2)
+    layers = ["bfloat16"] * 2
+    spec = odd_heads(layers)
     capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=64)
     found = stored_cache(
-        CacheFormats(), "bfloat16", capacity, odd_heads, CODED_FORMATS, FULL_ATTENTION
+        "auto", "bfloat16", layers, capacity, odd_heads, CODED_FORMATS, FULL_ATTENTION
     )
     assert found.label_values() == ("auto", "", "480", "", "", "full")
 

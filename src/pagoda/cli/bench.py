@@ -164,8 +164,9 @@ class Bench:
     @property
     def _cache_formats(self) -> tuple[str, ...]:
         """How K and V of each layer are stored."""
-        num_layers = len(self._model.spec.layers)
-        return self._options.cache_formats.of_layers(num_layers, self._model.dtype)
+        from pagoda.engine.devices.cache_spec import asked_formats
+
+        return asked_formats(self._model.spec, self._options, self._model.dtype)
 
     def _row(self, name: str, work: Work, runs: Sequence[RunTimes]) -> BenchRow:
         return BenchRow(

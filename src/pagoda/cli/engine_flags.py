@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from pagoda.cache import EVICTION_POLICIES
-from pagoda.cli.flags import NAMES, REAL, SIZE, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
+from pagoda.cli.flags import (
+    LAYERS,
+    NAMES,
+    REAL,
+    SIZE,
+    SWITCH,
+    TEXT,
+    TOKENS,
+    WHOLE,
+    WHOLES,
+    Flag,
+    FlagGroup,
+)
 from pagoda.engine.options import EngineOptions
 
 ENGINE_FLAGS = FlagGroup(
@@ -40,8 +52,9 @@ ENGINE_FLAGS = FlagGroup(
         ),
         Flag(
             "kv_cache_dtype_skip_layers",
-            WHOLES,
-            "Layers whose keys and values keep the dtype, like 0,1,29; may be given again.",
+            LAYERS,
+            "Layers whose keys and values keep the dtype, like 0-2,29, or sliding_window (all that "
+            "have one); may be given again.",
         ),
         Flag(
             "kv_cache_memory_bytes",

@@ -73,6 +73,11 @@ def _read_listed(field: str, texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
+def _read_layers(field: str, texts: Sequence[str]) -> tuple[str, ...] | None:
+    """Names with commas between them, in one text or several; None where nothing was given."""
+    return tuple(name.strip() for text in texts for name in text.split(",")) or None
+
+
 def _read_json_names(field: str, text: str) -> tuple[str, ...]:
     """A JSON list of texts, as vLLM takes it, or names with commas between them."""
     if not text.lstrip().startswith("["):
@@ -116,6 +121,7 @@ SIZE = Kind(_MAYBE_TEXT, "SIZE", parse_byte_size)
 JSON_NAMES = Kind(_MAYBE_TEXT, "JSON", _read_json_names)
 JSON_OBJECT = Kind(_MAYBE_TEXT, "JSON", _read_json_object)
 WHOLES = Kind(list[str] | None, "INT,INT…", _read_wholes)
+LAYERS = Kind(list[str] | None, "LAYER,LAYER…", _read_layers)
 SWITCH = Kind(bool, None, _read_as_is)
 
 

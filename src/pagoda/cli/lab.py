@@ -30,6 +30,7 @@ from pagoda.cli.terminal import logging_to, run_progress
 from pagoda.cli.writable import require_writable
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import PagodaError
+from pagoda.lab.method import named_options
 from pagoda.lab.sizes import QUICK, Sizes
 from pagoda.lab.text import TokenText, default_text, read_text
 
@@ -189,13 +190,14 @@ def _prepare(
     options: EngineOptions, lab_options: LabOptions, sizes: Sizes, console: Console
 ) -> Lab:
     """Everything that can be refused is refused here, and the soonest what takes the least time."""
+    names, retentions = lab_options.kv_cache_dtype, lab_options.kv_retention
+    forms = lab_options.kv_tier_form
+    named_options(options, names, retentions, forms)
     text = read_text([Path(each) for each in lab_options.text]) if lab_options.text else None
     text = text or default_text()
     # With PyTorch, which takes seconds.
     from pagoda.lab.subject import Subject, require_known
 
-    names, retentions = lab_options.kv_cache_dtype, lab_options.kv_retention
-    forms = lab_options.kv_tier_form
     require_known(options, names, retentions, forms)
     with logging_to(console, "pagoda"):  # and not of all the engines that follow
         subject = Subject(load_for_bench(options, console), options)

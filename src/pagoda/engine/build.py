@@ -18,7 +18,7 @@ from pagoda.cache.watcher import CacheWatcher
 from pagoda.engine.cache_watchers import CacheWatchers
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, FormPacking, Loaded, Running, Weights
-from pagoda.engine.devices.cache_spec import cache_spec_of
+from pagoda.engine.devices.cache_spec import asked_formats, cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
@@ -379,7 +379,8 @@ def _stored(model: Model, options: EngineOptions, capacity: Capacity[CacheSpec])
     spec_of = partial(cache_spec_of, model.spec, options, policy)
     formats = policy.cache_formats(model.dtype)
     kept = options.retention
-    return stored_cache(options.cache_formats, model.dtype, capacity, spec_of, formats, kept)
+    asked, layers = options.kv_cache_dtype, asked_formats(model.spec, options, model.dtype)
+    return stored_cache(asked, model.dtype, layers, capacity, spec_of, formats, kept)
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:

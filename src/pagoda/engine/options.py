@@ -11,11 +11,12 @@ from pagoda.cache.retention import parse_retention
 from pagoda.engine.tenant_quota import parse_quotas
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
-from pagoda.sizing.cache_formats import AUTO, CacheFormats
+from pagoda.sizing.cache_formats import AUTO, STORED_FORMATS, CacheFormats
 from pagoda.sizing.cache_size import CacheSize
-from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
+from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, CPUPolicy, DevicePolicy
 from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
+from pagoda.sizing.skipped_layers import SkippedLayers
 from pagoda.tiers.credentials import without_credentials
 from pagoda.tiers.kinds import is_shared, parse_tier
 from pagoda.tiers.tier import Tier
@@ -65,8 +66,9 @@ class EngineOptions:
     turboquant_ with k8v4, 4bit_nc, k3v4_nc or 3bit_nc, which leaves the two layers at each end as
     they are. On CPUs also float32 and bfloat16, and int4, int3 and int2, which are calibrated for a
     model when it first starts with them, as what fp8 leaves out of keys there is."""
-    kv_cache_dtype_skip_layers: Sequence[int] | None = None
-    """Numbers of layers whose keys and values are stored as `dtype` all the same; None: none."""
+    kv_cache_dtype_skip_layers: Sequence[int | str] | None = None
+    """Layers whose keys and values are stored as `dtype` all the same: numbers, ranges like 0-3,
+    or sliding_window, which is all that have one; None: none."""
     kv_cache_memory_bytes: int | None = None
     """Memory for K and V; goes before `gpu_memory_utilization`."""
     gpu_memory_utilization: float | None = None
@@ -208,12 +210,24 @@ class EngineOptions:
         _require_numbers("cudagraph_capture_sizes", self.cudagraph_capture_sizes, 1)
         if not isinstance(self.kv_cache_dtype, str):
             raise InvalidOptionError("kv_cache_dtype", self.kv_cache_dtype, "must be a string")
-        _require_numbers("kv_cache_dtype_skip_layers", self.kv_cache_dtype_skip_layers, 0)
+        if self.kv_cache_dtype_skip_layers is not None:
+            SkippedLayers.read(self.kv_cache_dtype_skip_layers)
+        if self.device == "cpu":
+            self.require_done_by(CPUPolicy())
+        else:  # which device it is tells PyTorch alone, and that takes seconds to load
+            self.cache_formats.require_one_of(STORED_FORMATS, "CPU or a GPU")
         for name in ("model", "revision"):
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidOptionError(name, getattr(self, name), "must be a string")
         _require_names("served_model_name", self.served_model_name)
         self._require_tiers()
+
+    def require_done_by(self, policy: DevicePolicy) -> None:
+        """Raises `InvalidOptionError` for a dtype, a quantisation or a format that a kind of device
+        does not do."""
+        policy.require_dtype(self.dtype)
+        policy.require_quantization(self.quantization, self.dtype)
+        self.cache_formats.require_one_of(policy.cache_formats(self.dtype), policy.kind)
 
     def _require_tiers(self) -> None:
         if self.kv_offloading_size is not None:

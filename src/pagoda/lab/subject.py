@@ -17,13 +17,10 @@ from pagoda.engine.devices.cache_spec import asked_cache_spec
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
-from pagoda.lab.method import FULL, Method
+from pagoda.lab.method import FORM_FIELD, FULL, Method, named_options, options_with
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.lossy_form import require_lossy_form
 from pagoda.tiers.packing import Packing
-from pagoda.tiers.tier_option import FORMS
-
-_FORM_FIELD = "kv_tier_form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class Subject:
             return {}
         names, cache = list(forms.values()), self._full_cache
         _require_forms(names, self.model.backend.policy, cache.layers)
-        made = self.model.loaded.packings(_FORM_FIELD, names, cache, self.options)
+        made = self.model.loaded.packings(FORM_FIELD, names, cache, self.options)
         return dict(zip(forms, made, strict=True))
 
     @property
@@ -145,11 +142,6 @@ class Subject:
         self.model.loaded.size(replace(options, num_gpu_blocks_override=num_blocks), size)
 
 
-def options_with(options: EngineOptions, method: Method) -> EngineOptions:
-    """The options of an engine that keeps its cache so."""
-    return replace(options, kv_cache_dtype=method.kv_cache_dtype, kv_retention=method.retention)
-
-
 def require_known(
     options: EngineOptions,
     names: Sequence[str],
@@ -160,18 +152,15 @@ def require_known(
 
     To be asked before a model is loaded, which takes longer.
     """
-    for name in forms:
-        if name not in FORMS:
-            raise InvalidOptionError(_FORM_FIELD, name, f"one of {', '.join(FORMS)}")
+    asked = named_options(options, names, retentions, forms)
     backend = find_backend(options)
     _require_forms(forms, backend.policy)
-    methods = [*map(Method, names), *(Method(retention=name) for name in retentions)]
-    for method in methods:
-        backend.prepare(options_with(options, method))
+    for each in asked:
+        backend.prepare(each)
 
 
 def _require_forms(
     forms: Sequence[str], policy: DevicePolicy, layers: Sequence[CachedLayer] = ()
 ) -> None:
     for name in forms:
-        require_lossy_form(_FORM_FIELD, name, policy, layers)
+        require_lossy_form(FORM_FIELD, name, policy, layers)

@@ -88,6 +88,12 @@ class Architecture:
         return tuple(layer for kept in self.layers for layer in kept)
 
     @property
+    def windowed(self) -> tuple[bool, ...]:
+        """Of each layer, whether it has a sliding window."""
+        kind = SlidingWindowLayerSpec.kind
+        return tuple(any(layer.kind == kind for layer in kept) for kept in self.layers)
+
+    @property
     def has_states(self) -> bool:
         return any(layer.kind == StateLayerSpec.kind for layer in self.cached_layers)
 

@@ -40,8 +40,8 @@ class PoolOptions:
     """What decides the pool beside the model."""
 
     kv_cache_dtype: str = "auto"
-    kv_cache_dtype_skip_layers: tuple[int, ...] = ()
-    """Numbers of layers that keep the dtype of the weights."""
+    kv_cache_dtype_skip_layers: tuple[int | str, ...] = ()
+    """Layers that keep the dtype of the weights: numbers, ranges, sliding_window."""
     dtype: str | None = None
     """The weights' dtype, and the cache's where `kv_cache_dtype` is auto; None: the model's."""
     block_size: int | None = None
@@ -89,7 +89,7 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
     kv_dtype = canonical(options.kv_cache_dtype)
     # In hybrids vLLM guards none.
     formats = CacheFormats(kv_dtype, options.kv_cache_dtype_skip_layers)
-    left_out = formats.layers_left_out(len(model.layers), guards=not model.has_states)
+    left_out = formats.layers_left_out(model.windowed, guards=not model.has_states)
     if kv_dtype == AUTO:
         return kept
     for_latents = (*LATENT_BYTES, *LATENT_FORMATS)

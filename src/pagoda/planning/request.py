@@ -67,8 +67,8 @@ class PlanRequest:
     activation_dtype: str = "auto"
     """int8: Pagoda on CPUs rounds what stored weights are multiplied with."""
     kv_cache_dtype: str = "auto"
-    kv_cache_dtype_skip_layers: Sequence[int] | None = None
-    """Numbers of layers whose cache keeps the dtype of the weights."""
+    kv_cache_dtype_skip_layers: Sequence[int | str] | None = None
+    """Layers whose cache keeps the dtype of the weights: numbers, ranges, sliding_window."""
     kv_retention: str = "full"
     """What stays of every request in Pagoda's cache."""
     request_kv_retention: bool = False

@@ -240,7 +240,7 @@ def _pool_options(
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
         kept = [layer.vectors for layer in model.cached_layers]
         sizes = [None if vectors is None else vectors.head_size for vectors in kept]
-        of_layers = formats.of_layers(len(kept), dtype)
+        of_layers = formats.of_layers(model.windowed, dtype)
         require_heads(of_layers, sizes)
         if model.has_latents and stored != AUTO:
             stored = next((name for name in map(latent_format, of_layers) if name != dtype), dtype)

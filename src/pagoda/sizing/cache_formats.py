@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from pagoda.cache.formats import (
     CALIBRATED_FORMATS,
+    CODED_FORMATS,
+    FLOAT_DTYPES,
+    INT8_LATENTS,
     LATENT_FORMATS,
     UNCALIBRATED_FORMATS,
     canonical,
@@ -18,8 +21,11 @@ from pagoda.cache.formats import (
 from pagoda.cache.latent import PACKED_FP8
 from pagoda.cache.own_format import is_own
 from pagoda.errors import InvalidOptionError
+from pagoda.sizing.skipped_layers import SkippedLayers
 
 AUTO = "auto"
+STORED_FORMATS = (*FLOAT_DTYPES, *CODED_FORMATS, INT8_LATENTS)
+"""What there is a device for that stores it."""
 _TOLD = {canonical("fp8"): "fp8"}
 """The name that a format goes by, where that is another."""
 
@@ -33,28 +39,27 @@ class CacheFormats:
     """
 
     kv_cache_dtype: str = AUTO
-    skip_layers: tuple[int, ...] = ()
+    skip_layers: tuple[int | str, ...] = ()
+    """As `SkippedLayers` reads them."""
 
-    def of_layers(self, num_layers: int, dtype: str) -> tuple[str, ...]:
+    def of_layers(self, windowed: Sequence[bool], dtype: str) -> tuple[str, ...]:
         """The format of each layer, `dtype` being that of weights and activations.
 
         Raises as `layers_left_out` does.
         """
         asked = dtype if self.kv_cache_dtype == AUTO else canonical(self.kv_cache_dtype)
-        left_out = self.layers_left_out(num_layers)
-        return tuple(dtype if number in left_out else asked for number in range(num_layers))
+        left_out = self.layers_left_out(windowed)
+        return tuple(dtype if number in left_out else asked for number in range(len(windowed)))
 
-    def layers_left_out(self, num_layers: int, *, guards: bool = True) -> frozenset[int]:
+    def layers_left_out(self, windowed: Sequence[bool], *, guards: bool = True) -> frozenset[int]:
         """Numbers of the layers that keep the dtype; `guards`: what a format guards is among them.
 
-        Raises `InvalidOptionError` for a layer to skip that the model does not have.
+        windowed: of each layer, whether it has a sliding window. Raises `InvalidOptionError` for a
+        layer to skip that the model does not have.
         """
-        for number in self.skip_layers:
-            if not 0 <= number < num_layers:
-                limit = f"the model has layers 0 to {num_layers - 1}"
-                raise InvalidOptionError("kv_cache_dtype_skip_layers", number, limit)
-        guarded = guarded_layers(canonical(self.kv_cache_dtype), num_layers) if guards else ()
-        return frozenset((*guarded, *self.skip_layers))
+        skipped = SkippedLayers.read(self.skip_layers).of(windowed)
+        guarded = guarded_layers(canonical(self.kv_cache_dtype), len(windowed)) if guards else ()
+        return skipped.union(guarded)
 
     def require_one_of(self, formats: Sequence[str], kind: str) -> None:
         """Raises `InvalidOptionError` unless a kind of device can store the format.

@@ -9,7 +9,7 @@ from typing import Any
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
-from pagoda.sizing.cache_formats import AUTO, CacheFormats
+from pagoda.sizing.cache_formats import AUTO
 from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.measured_cost import NARROWER
 
@@ -86,8 +86,9 @@ class StoredCache:
 
 
 def stored_cache(
-    asked: CacheFormats,
+    cache_dtype: str,
     dtype: str,
+    layers: Sequence[str],
     capacity: Capacity[CacheSpec],
     spec_of: Callable[[Sequence[str]], CacheSpec],
     formats: Sequence[str],
@@ -95,11 +96,10 @@ def stored_cache(
 ) -> StoredCache:
     """How the cache of `capacity` is stored.
 
-    dtype: of weights and activations. spec_of: the model's cache by the formats of its layers;
-    raises `InvalidOptionError` for what its heads cannot be. formats: those that the device stores.
-    retention: what stays of a sequence.
+    cache_dtype: what was asked for. dtype: of weights and activations. layers: the format of each.
+    spec_of: the model's cache by the formats of its layers; raises `InvalidOptionError` for what
+    its heads cannot be. formats: those that the device stores. retention: what stays of a sequence.
     """
-    layers = asked.of_layers(len(capacity.spec.layers), dtype)
     left_out = [number for number, name in enumerate(layers) if name == dtype]
     plain = spec_of([dtype] * len(layers))
     bytes_per_token = capacity.spec.bytes_per_token
@@ -107,7 +107,7 @@ def stored_cache(
     memory = capacity.available_bytes
     as_plain = Capacity(plain, plain.num_blocks_in(memory), capacity.max_model_len, memory)
     return StoredCache(
-        cache_dtype=asked.kv_cache_dtype,
+        cache_dtype=cache_dtype,
         dtype=dtype,
         layers_left_out=tuple(left_out) if len(left_out) < len(layers) else (),
         num_tokens=capacity.num_tokens,

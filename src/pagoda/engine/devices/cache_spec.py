@@ -23,13 +23,21 @@ def asked_cache_spec(
     Raises as `cache_spec_of` does, and `InvalidOptionError` where its blocks do not suit the lossy
     form of tiers.
     """
-    formats = options.cache_formats.of_layers(len(spec.layers), dtype)
-    cache = cache_spec_of(spec, options, policy, formats)
+    cache = cache_spec_of(spec, options, policy, asked_formats(spec, options, dtype))
     form = options.kv_tier_form
     if form is not None:
         require_lossy_form(FORM_FIELD, form, policy, cache.layers)
         require_runs(FORM_FIELD, form, cache, spec.cache_spec(options.block_size, dtype))
     return cache
+
+
+def asked_formats(spec: DecoderSpec, options: EngineOptions, dtype: str) -> tuple[str, ...]:
+    """The format of each layer; raises as `CacheFormats.of_layers` does."""
+    attentions = [layer.attention for layer in spec.layers]
+    windowed = [
+        isinstance(each, AttentionSpec) and each.sliding_window is not None for each in attentions
+    ]
+    return options.cache_formats.of_layers(windowed, dtype)
 
 
 def cache_spec_of(
