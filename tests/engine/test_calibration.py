@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,15 +83,23 @@ def path(found: Found, kept: Path) -> Path:
 
 
 def test_what_was_found_is_kept_and_answers_alike(
-    model: Model, checkpoint: Path, found: Found, path: Path, caplog: pytest.LogCaptureFixture
+    model: Model,
+    checkpoint: Path,
+    found: Found,
+    path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with caplog.at_level("INFO", logger="pagoda"):
         assert answers(load(checkpoint)) == found.answers
         answers(model, kv_cache_dtype_skip_layers=(0,))
         assert CALIBRATES not in caplog.text
         path.unlink()
+        begun = list[str]()
+        monkeypatch.setattr(calibration, "told_if_slow", lambda *_: nullcontext(begun.append))
         assert answers(model) == found.answers
         assert caplog.text.count(CALIBRATES) == 1
+        assert begun == ["window 1 of 1", "layer 1 of 2", "layer 2 of 2"]
     assert path.read_bytes() == found.content
 
 

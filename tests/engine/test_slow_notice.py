@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from pagoda.engine import slow_notice
-from pagoda.engine.slow_notice import told_if_slow
+from pagoda.engine.slow_notice import counted, told_if_slow
 
 
 @pytest.fixture
@@ -49,17 +49,29 @@ class Lines(logging.Handler):
             self.are_enough.set()
 
 
-def test_what_goes_on_is_told_again(
+def lines(enough: int) -> list[str]:
+    """What is told from now on, once there are so many lines."""
+    handler = Lines(enough)
+    logging.getLogger("pagoda").addHandler(handler)
+    try:
+        assert handler.are_enough.wait(20)
+    finally:
+        logging.getLogger("pagoda").removeHandler(handler)
+    return handler.texts[:enough]
+
+
+def test_what_goes_on_is_told_again_with_the_part_it_is_at(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pagoda")
     monkeypatch.setattr(slow_notice, "_INTERVAL_S", 0.001)
-    lines = Lines(enough=3)
-    logging.getLogger("pagoda").addHandler(lines)
-    try:
-        with told_if_slow("compiling", after_s=0.0):
-            assert lines.are_enough.wait(20)
-    finally:
-        logging.getLogger("pagoda").removeHandler(lines)
-    assert lines.texts[0] == "compiling"
-    assert all("still at it" in text for text in lines.texts[1:])
+    with told_if_slow("calibrating", after_s=0.0) as begin:
+        *_, without = lines(enough=2)
+        parts = [lines(enough=2)[-1] for _ in counted(begin, "layer", "ab", 2)]
+    assert caplog.messages[0] == "calibrating"
+    assert "still at it" in without
+    assert [part.partition(" now")[2] for part in (without, *parts)] == [
+        "",
+        " (layer 1 of 2)",
+        " (layer 2 of 2)",
+    ]

@@ -128,7 +128,7 @@ class AsyncEngine:
 
     def warm_up(self) -> None:
         """Prepare what the first draw and the first constraint would wait for. Before `start`."""
-        with told_if_slow("preparing the sampler; the first time on a machine some 10 s"):
+        with told_if_slow("preparing the sampler"):
             self._warm_up_draws()
             self.engine.intake.prepare_grammars()
 

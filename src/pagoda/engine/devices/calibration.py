@@ -24,7 +24,7 @@ from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, CalibratedCodec, Codec
 from pagoda.codecs.calibrate import calibrate
 from pagoda.codecs.calibration_file import load_codecs, save_codecs
-from pagoda.engine.slow_notice import told_if_slow
+from pagoda.engine.slow_notice import counted, told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
@@ -72,8 +72,8 @@ class Calibration:
             return kept
         windows = self.windows("kv_cache_dtype", name)
         logger.info(_MESSAGE, name, sum(map(len, windows)))
-        with told_if_slow("reading the text, and then fitting each layer"):
-            found = self._calibrate(name, windows)
+        with told_if_slow("reading the text, and then fitting each layer") as begin:
+            found = self._calibrate(name, windows, begin)
         keep(path, lambda path: save_codecs(path, found))
         return found
 
@@ -97,17 +97,20 @@ class Calibration:
             for side in each
         )
 
-    def _calibrate(self, name: str, windows: list[list[int]]) -> tuple[Codec | None, ...]:
+    def _calibrate(
+        self, name: str, windows: list[list[int]], begin: Callable[[str], None]
+    ) -> tuple[Codec | None, ...]:
         statistics = VectorStatistics(self.spec, self.weights)
         executor = self.executor(max(map(len, windows)))
-        for window in windows:
+        for window in counted(begin, "window", windows, len(windows)):
             statistics.read(executor, window)
+        layers = counted(begin, "layer", statistics.of_layers(), len(self.spec.layers))
         widths, multiple = CALIBRATED[name], vector_format(name).head_multiple
         return tuple(
             Codec(calibrate(widths.key, keys), calibrate(widths.value, values))
             if keys.samples.shape[-1] % multiple == 0
             else None
-            for keys, values in statistics.of_layers()
+            for keys, values in layers
         )
 
     def executor(self, longest: int) -> CPUExecutor:

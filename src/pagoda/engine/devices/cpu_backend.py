@@ -15,6 +15,7 @@ from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import Running
 from pagoda.engine.devices.cache_spec import asked_cache_spec
 from pagoda.engine.devices.calibration import Calibration
+from pagoda.engine.devices.compiling import told_if_compiling
 from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.devices.layer_codecs import ignores_means, layer_codecs
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
@@ -25,7 +26,6 @@ from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.cpu_sampler import warm_up as warm_up_sampler
-from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
@@ -225,7 +225,7 @@ class SizedCPU:
             num_threads,
             rounds_rows=_rounds_rows(self.options),
         )
-        with told_if_slow("preparing the kernels; the first time on a machine some 20 s"):
+        with told_if_compiling():
             executor.warm_up()
             warm_up_sampler()
         return Running(
@@ -251,10 +251,7 @@ def _require_followed(options: EngineOptions) -> None:
         sizes = list(options.cudagraph_capture_sizes)
         limit = "there are no CUDA graphs on a CPU"
         raise InvalidOptionError("cudagraph_capture_sizes", sizes, limit)
-    CPUBackend.policy.require_dtype(options.dtype)
-    CPUBackend.policy.require_quantization(options.quantization, options.dtype)
-    formats = CPUBackend.policy.cache_formats(options.dtype)
-    options.cache_formats.require_one_of(formats, CPUBackend.policy.kind)
+    options.require_done_by(CPUBackend.policy)
 
 
 def _rounds_rows(options: EngineOptions) -> bool:

@@ -6,6 +6,7 @@ They lie beside calibrated codecs, and are found from the same text (`calibratio
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from pagoda.codecs.block_transform import BlockTransform, TooFewNumbersError
 from pagoda.codecs.transform import RunTransform, SideTransform
 from pagoda.codecs.transform_file import FoundTransforms
 from pagoda.engine.devices.calibration import Calibration, keep
-from pagoda.engine.slow_notice import told_if_slow
+from pagoda.engine.slow_notice import counted, told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.run_sums import SAMPLE_TOKENS
 from pagoda.execution.cpu.transform_statistics import TransformStatistics
@@ -50,22 +51,25 @@ class TransformCalibration:
             return kept
         windows = own.windows(of_field, asked)
         logger.info(_MESSAGE, _NAME, sum(map(len, windows)))
-        with told_if_slow("reading the text, and then fitting each layer"):
-            found = self._found(of_field, asked, windows)
+        with told_if_slow("reading the text, and then fitting each layer") as begin:
+            found = self._found(of_field, asked, windows, begin)
         keep(path, found.save)
         return found
 
-    def _found(self, of_field: str, asked: str, windows: list[list[int]]) -> FoundTransforms:
+    def _found(
+        self, of_field: str, asked: str, windows: list[list[int]], begin: Callable[[str], None]
+    ) -> FoundTransforms:
         own, longest = self.calibration, max(map(len, windows))
         executor = own.executor(longest)
         runs = runs_of(executor.storage.spec)
         statistics = TransformStatistics(own.spec, own.weights, runs, longest)
-        for window in windows:
+        for window in counted(begin, "window", windows, len(windows)):
             statistics.read(executor, window)
+        pairs = zip(runs, statistics.of_runs(), strict=True)
         try:
             found = [
                 RunTransform(run, *map(SideTransform.fit, pair))
-                for run, pair in zip(runs, statistics.of_runs(), strict=True)
+                for run, pair in counted(begin, "run of layers", pairs, len(runs))
             ]
         except np.linalg.LinAlgError:
             limit = "finds no basis in the text it is calibrated by"
