@@ -18,7 +18,7 @@ from pagoda.planning.capability import product_rate
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import read_subject
-from pagoda.planning.tables import accelerators, find_accelerator
+from pagoda.planning.tables import accelerators, find_accelerator, nearest_models
 from planning.plans import GIB, LLAMA_3_8B, facts, plan
 
 LLAMA_2_7B = "meta-llama/Llama-2-7b-hf"
@@ -490,6 +490,22 @@ def test_accelerators_are_found_by_any_of_their_names() -> None:
     assert find_accelerator("rtx 4090").name == find_accelerator("RTX-4090").name
     with pytest.raises(InvalidOptionError, match=r"the nearest are .*RTX-4090"):
         find_accelerator("RTX 4091")
+
+
+@pytest.mark.parametrize(
+    ("short", "nearest"),
+    [
+        ("llama-8b", ["meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Meta-Llama-3-8B"]),
+        ("qwen3-4", ["Qwen/Qwen3-4B", "Qwen/Qwen3-4B-Instruct-2507"]),
+        ("Qwen/qwen-7b", ["Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2-7B-Instruct"]),
+        ("lama3-8b-instuct", ["meta-llama/Meta-Llama-3-8B", "meta-llama/Llama-3.1-8B-Instruct"]),
+        ("gpt-oss-20", ["openai/gpt-oss-20b", "openai/gpt-oss-120b"]),
+        ("nothing", []),
+        ("-", []),
+    ],
+)
+def test_the_likeliest_models_are_named_first(short: str, nearest: list[str]) -> None:
+    assert nearest_models(short)[:2] == nearest
 
 
 # Users, speed and cost go together

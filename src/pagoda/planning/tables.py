@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.capacity import GIB
+
+_WORD = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?[bmk]?")
+_LONGEST_NAME = 100
+"""Characters of a name that are compared."""
+_LEAST_LIKENESS = 0.5
+_MOST_NEAREST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +85,8 @@ def find_model(name: str) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def nearest_models(name: str) -> list[str]:
-    """Names in the table that are spelled much like this one."""
-    short = {hub_id.partition("/")[2]: hub_id for hub_id in model_rows()}
-    return [short[found] for found in _nearest(name.rpartition("/")[2], short)]
+    """Names in the table that this one may stand for, the likeliest first."""
+    return _nearest(name, model_rows())
 
 
 def accelerators() -> list[Accelerator]:
@@ -131,10 +137,32 @@ def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
     )
 
 
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    spelled = {_plain(text): text for text in known}
-    close = difflib.get_close_matches(_plain(name), spelled, n=3, cutoff=0.5)
-    return [spelled[text] for text in close]
+def _nearest(name: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Those with most of its words; of such that begin like it, say little else, and are new."""
+    asked = _words(name)
+    ranks = {
+        known: (
+            *max(_likeness(asked, _words(text)) for text in (known, *row.get("aliases", ()))),
+            row.get("released", ""),
+        )
+        for known, row in rows.items()
+    }
+    near = [known for known, rank in ranks.items() if rank[0] >= _LEAST_LIKENESS]
+    return sorted(near, key=ranks.__getitem__, reverse=True)[:_MOST_NEAREST]
+
+
+def _likeness(asked: Sequence[str], words: Sequence[str]) -> tuple[float, bool, int]:
+    """How much of `asked` is there, misspelled or not, from 0 to 1; whether both begin alike; fewer
+    words are more."""
+    found = [
+        max(SequenceMatcher(None, word, each).ratio() ** 2 for each in words) for word in asked
+    ]
+    return sum(found) / max(1, len(found)), asked[:1] == words[:1], -len(words)
+
+
+def _words(name: str) -> list[str]:
+    """Of a name without its owner: qwen, 2.5, 7b."""
+    return _WORD.findall(name.rpartition("/")[2].casefold()[:_LONGEST_NAME])
 
 
 def _plain(name: str) -> str:
