@@ -41,7 +41,12 @@ class RefusedError(PagodaError, ValueError):
         self.field = field
         self.value = value
         self.limit = limit
-        super().__init__(f"{field}={shorten(value)}: {limit}")
+        super().__init__(self.line)
+
+    @property
+    def line(self) -> str:
+        """All three; what the message says, where it says no more."""
+        return f"{self.field}={shorten(self.value)}: {self.limit}"
 
 
 class InvalidRequestError(RefusedError):

@@ -133,12 +133,12 @@ def test_the_floor_is_that_of_the_file_as_it_is_stored(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--workload", "double"], "workload='double': one of single, mixed, shared, long, "),
-        (["single", "double"], "workload='double': one of"),
-        (["--repeat", "0"], "repeat=0: must be a whole number of at least 1"),
-        (["--repeat", "few"], "repeat='few': must be a whole number"),
-        (["--max-model-len", "900"], "max_model_len=900: the workload shared needs at least"),
-        (["--seed", "-1"], "seed=-1: must be a whole number of at least 0"),
+        (["--workload", "double"], "--workload='double': one of single, mixed, shared, long, "),
+        (["single", "double"], "--workload='double': one of"),
+        (["--repeat", "0"], "--repeat=0: must be a whole number of at least 1"),
+        (["--repeat", "few"], "--repeat='few': must be a whole number"),
+        (["--max-model-len", "900"], "--max-model-len=900: the workload shared needs at least"),
+        (["--seed", "-1"], "--seed=-1: must be a whole number of at least 0"),
     ],
 )
 def test_a_bad_flag_is_refused_before_the_model_is_loaded(
@@ -158,7 +158,7 @@ def test_a_workload_that_is_too_long_is_refused_before_anything_runs(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[-1] == (
-        "pagoda: error: max_model_len=1200: the workload long needs at least 4160"
+        "pagoda: error: --max-model-len=1200: the workload long needs at least 4160"
     )
     assert "run 1" not in captured.err
 

@@ -187,18 +187,21 @@ def test_tls_to_a_server_without_it_is_one_line(capsys: pytest.CaptureFixture[st
 
 
 FLAGS = {
-    "no time": (["--watch", "0"], "watch=0.0: must be between the interval"),
-    "no number": (["--watch", "nan"], "watch=nan: must be"),
-    "too often": (["--interval", "0"], "interval=0.0: must be between"),
-    "a word": (["--interval", "often"], "interval='often': must be a number"),
-    "no bandwidth": (["--bandwidth", "-1"], "bandwidth=-1.0: must be above 0"),
+    "no time": (["--watch", "0"], "--watch=0.0: must be between the interval"),
+    "no number": (["--watch", "nan"], "--watch=nan: must be"),
+    "too often": (["--interval", "0"], "--interval=0.0: must be between"),
+    "a word": (["--interval", "often"], "--interval='often': must be a number"),
+    "no bandwidth": (["--bandwidth", "-1"], "--bandwidth=-1.0: must be above 0"),
     "infinite": (["--bandwidth", "inf"], "bandwidth=inf: must be above 0"),
-    "no size": (["--weight-bytes", "much"], "weight_bytes='much': a size"),
+    "no size": (["--weight-bytes", "much"], "--weight-bytes='much': a size"),
     "no model": (["--model", "no-such"], "model='no-such': there is no such file"),
-    "a key of two lines": (["--api-key", "a\nb"], "api_key='…': must be plain ASCII"),
-    "half an accelerator": (["--tensor-parallel-size", "0.5"], "tensor_parallel_size='0.5': must"),
-    "none": (["--tensor-parallel-size", "0"], "tensor_parallel_size=0: must be at least 1"),
-    "no accelerator": (["--gpu", "X-9000"], "gpu='X-9000': is not in the table"),
+    "a key of two lines": (["--api-key", "a\nb"], "--api-key='…': must be plain ASCII"),
+    "half an accelerator": (
+        ["--tensor-parallel-size", "0.5"],
+        "--tensor-parallel-size='0.5': must",
+    ),
+    "none": (["--tensor-parallel-size", "0"], "--tensor-parallel-size=0: must be at least 1"),
+    "no accelerator": (["--gpu", "X-9000"], "--gpu='X-9000': is not in the table"),
 }
 
 
@@ -228,7 +231,7 @@ def test_several_models_are_told_before_anybody_waits(capsys: pytest.CaptureFixt
     metrics = "".join(f'vllm:num_requests_running{{model_name="{name}"}} 1\n' for name in "ab")
     with answering(lambda asked, key: (200 if asked == 0 else 500, metrics)) as url:
         assert run(["doctor", url]) == 2
-    assert "served_model_name=None: tell which of a, b" in one_line(capsys)
+    assert "--served-model-name: tell which of a, b" in one_line(capsys)
 
 
 def test_a_server_that_restarts_is_watched_on() -> None:

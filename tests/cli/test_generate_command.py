@@ -74,7 +74,7 @@ def test_json_may_have_log_probabilities(
         "text_offset": [0, 4],
     }
     assert run(["generate", "x", "--logprobs", "1"]) == 2
-    assert "logprobs=1: is told with --json only" in capsys.readouterr().err
+    assert "--logprobs=1: is told with --json only" in capsys.readouterr().err
 
 
 def test_sampling_flags_reach_the_engine(engine: FakeEngine) -> None:

@@ -36,5 +36,5 @@ def test_a_record_is_one_line_that_parses() -> None:
 
 def test_a_format_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--log-format", "xml", "--port", "0"]) == 2
-    message = "pagoda: error: log_format='xml': one of text, json\n"
+    message = "pagoda: error: --log-format='xml': one of text, json\n"
     assert capsys.readouterr().err == message

@@ -77,14 +77,14 @@ def test_an_interrupt_keeps_what_is_done(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--kv-cache-dtype", "int9"], "kv_cache_dtype='int9': one of auto, float32, bfloat16, "),
-        (["--windows", "1"], "windows=1: must be a whole number of at least 2"),
-        (["--windows", "some"], "windows='some': must be a whole number"),
-        (["--chunk", "4k"], "chunk=4000: at most 256"),
-        (["--text", "no/such/file"], "text='no/such/file': No such file"),
+        (["--kv-cache-dtype", "int9"], "--kv-cache-dtype='int9': one of auto, float32, bfloat16, "),
+        (["--windows", "1"], "--windows=1: must be a whole number of at least 2"),
+        (["--windows", "some"], "--windows='some': must be a whole number"),
+        (["--chunk", "4k"], "--chunk=4000: at most 256"),
+        (["--text", "no/such/file"], "--text='no/such/file': No such file"),
         (["--json", "no/such/folder/x"], "json='no/such/folder/x': cannot be written: No such"),
         (["--svg", "."], "svg='.': cannot be written: Is a directory"),
-        (["--model", "other"], "model='other': no/such/model is named as well"),
+        (["--model", "other"], "--model='other': no/such/model is named as well"),
     ],
 )
 def test_a_bad_flag_is_refused_before_the_model_is_loaded(
@@ -101,8 +101,12 @@ def test_a_bad_flag_is_refused_before_the_model_is_loaded(
     ("flag", "value", "message"),
     [
         ("--windows", "20", "has 469 tokens, and 20 windows of 48 take 960"),
-        ("--window", "256", "window=256: the model takes 256 tokens"),
-        ("--kv-cache-dtype-skip-layers", "7", "kv_cache_dtype_skip_layers=7: the model has layers"),
+        ("--window", "256", "--window=256: the model takes 256 tokens"),
+        (
+            "--kv-cache-dtype-skip-layers",
+            "7",
+            "--kv-cache-dtype-skip-layers=7: the model has layers",
+        ),
     ],
 )
 def test_what_does_not_suit_the_model_is_refused_before_anything_is_read(

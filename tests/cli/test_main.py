@@ -13,32 +13,36 @@ import pytest
 
 import pagoda
 from pagoda.cli.main import run
+from pagoda.errors import InvalidOptionError, ModelError
 from server.fake_engine import FakeEngine, engine_failure
 
 REFUSED = {
-    "a word for a number": (["serve", "--port", "http"], "port='http': must be a whole number"),
-    "a fraction": (["serve", "--max-num-seqs", "1.5"], "max_num_seqs='1.5': must be a whole"),
-    "not a size": (["serve", "--kv-cache-memory-bytes", "2XB"], "kv_cache_memory_bytes='2XB': a"),
-    "zero": (["serve", "--block-size", "0"], "block_size=0: must be"),
-    "NaN": (["serve", "--gpu-memory-utilization", "nan"], "gpu_memory_utilization=nan: "),
+    "a word for a number": (["serve", "--port", "http"], "--port='http': must be a whole number"),
+    "a fraction": (["serve", "--max-num-seqs", "1.5"], "--max-num-seqs='1.5': must be a whole"),
+    "not a size": (["serve", "--kv-cache-memory-bytes", "2XB"], "--kv-cache-memory-bytes='2XB': a"),
+    "zero": (["serve", "--block-size", "0"], "--block-size=0: must be"),
+    "NaN": (["serve", "--gpu-memory-utilization", "nan"], "--gpu-memory-utilization=nan: "),
     "an eviction policy": (
         ["serve", "--eviction-policy", "fifo"],
-        "eviction_policy='fifo': one of arc, density, gdsf, lfu, lru, s3fifo, slru",
+        "--eviction-policy='fifo': one of arc, density, gdsf, lfu, lru, s3fifo, slru",
     ),
-    "a policy": (["serve", "--scheduling-policy", "lifo"], "scheduling_policy='lifo': one of"),
-    "a dtype": (["serve", "--dtype", "int3"], "dtype='int3': one of"),
-    "a port": (["serve", "--port", "70000"], "port=70000: must be between"),
-    "a host": (["serve", "--host", "no such host"], "host='no such host': is no address"),
-    "negative": (["generate", "x", "--temperature", "-1"], "temperature=-1.0: must be at least 0"),
-    "NaN sampling": (["generate", "x", "--top-p", "nan"], "top_p=nan: must be"),
+    "a policy": (["serve", "--scheduling-policy", "lifo"], "--scheduling-policy='lifo': one of"),
+    "a dtype": (["serve", "--dtype", "int3"], "--dtype='int3': one of"),
+    "a port": (["serve", "--port", "70000"], "--port=70000: must be between"),
+    "a host": (["serve", "--host", "no such host"], "--host='no such host': is no address"),
+    "negative": (
+        ["generate", "x", "--temperature", "-1"],
+        "--temperature=-1.0: must be at least 0",
+    ),
+    "NaN sampling": (["generate", "x", "--top-p", "nan"], "--top-p=nan: must be"),
     "an empty prompt": (["generate", ""], "prompt='': must hold"),
     "too long a prompt": (
         ["generate", "x" * 100],
         "This model's maximum context length is 64 tokens. However, you requested 101 tokens",
     ),
     "no prompt": (["generate"], "prompts=[]: give at least one"),
-    "no file": (["generate", "--file", "no/such/file"], "file='no/such/file': No such file"),
-    "a folder": (["generate", "--file", "."], "file='.': Is a directory"),
+    "no file": (["generate", "--file", "no/such/file"], "--file='no/such/file': No such file"),
+    "a folder": (["generate", "--file", "."], "--file='.': Is a directory"),
     "a flag": (["serve", "--kv-cash"], "No such option: --kv-cash"),
     "a second value": (
         ["serve", "smollm2", "--served-model-name", "a", "b"],
@@ -132,7 +136,43 @@ def test_the_exit_code_reaches_the_shell() -> None:
         command, cwd=source, capture_output=True, text=True, timeout=120, check=False
     )
     assert result.returncode == 2
-    assert result.stderr == "pagoda: error: port=-5: must be between 0 and 65535\n"
+    assert result.stderr == "pagoda: error: --port=-5: must be between 0 and 65535\n"
+
+
+def test_a_wrong_option_is_refused_before_anything_heavy_is_loaded() -> None:
+    """A start that fails should fail at once: to load PyTorch takes seconds."""
+    script = (
+        "import sys; from pagoda.cli.main import run\n"
+        "wrong = [['--kv-cache-dtype', 'fp9'], ['--device', 'cpu', '--dtype', 'float16'],\n"
+        "         ['--kv-cache-dtype-skip-layers', '3-']]\n"
+        "for flags in wrong: assert run(['serve', *flags]) == run(['lab', *flags]) == 2\n"
+        "for flag in ['--kv-retention', '--kv-tier-form']: assert run(['lab', flag, 'x']) == 2\n"
+        "assert not {'torch', 'numba', 'transformers'} & set(sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(pagoda.__file__).parent.parent, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    told = [line.partition(":")[2].split("=")[0] for line in result.stderr.splitlines()]
+    flags = ["--kv-cache-dtype", "--dtype", "--kv-cache-dtype-skip-layers"]
+    by_flag = [flag for flag in flags for _ in ("serve", "lab")]
+    assert told == [f" error: {flag}" for flag in [*by_flag, "--kv-retention", "--kv-tier-form"]]
+
+
+def test_a_limit_names_flags_and_a_config_keeps_its_fields(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A value stays as it was typed, whatever it looks like."""
+    engine.fail = InvalidOptionError("block_size", "block_size", "is no block_size or num_layers")
+    assert run(["generate", "a"]) == 2
+    engine.fail = ModelError("dtype", "x", "not beside max_model_len")
+    assert run(["generate", "a"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "pagoda: error: --block-size='block_size': is no --block-size or num_layers",
+        "pagoda: error: dtype='x': not beside max_model_len",
+    ]
 
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Outpu
     path = tmp_path / "none" / "plan.html"
     assert run(["plan", "no such model", "--html", str(path)]) == 2  # before anything is read
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"pagoda: error: html='{path}'"[:60])
+    assert line.startswith(f"pagoda: error: --html='{path}'"[:60])
     assert line.endswith("cannot be written: No such file or directory")
     assert run(["plan", "no such model", "--html", str(tmp_path / "plan.html")]) == 2
     assert list(tmp_path.iterdir()) == []

@@ -57,19 +57,22 @@ def test_broken_rows_are_told(trace: str, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--num-blocks", "0"], "num_blocks=0: must be a whole number of at least 1"),
-        (["--num-blocks", "x"], "num_blocks='x': must be a whole number"),
-        (["--num-blocks", "9,99999999999999999999"], "num_blocks=99999999999999999999: at most 3"),
-        ([], "num_blocks=None: how many blocks the pool has"),
-        (["--num-blocks", "9", "--block-size", "500"], "block_size=500: must divide 512, "),
+        (["--num-blocks", "0"], "--num-blocks=0: must be a whole number of at least 1"),
+        (["--num-blocks", "x"], "--num-blocks='x': must be a whole number"),
+        (
+            ["--num-blocks", "9,99999999999999999999"],
+            "--num-blocks=99999999999999999999: at most 3",
+        ),
+        ([], "--num-blocks: how many blocks the pool has"),
+        (["--num-blocks", "9", "--block-size", "500"], "--block-size=500: must divide 512, "),
         (
             ["--num-blocks", "9", "--eviction-policy", "mru"],
             "eviction='mru': one of arc, density, ",
         ),
-        (["--num-blocks", "9", "--format", "csv"], "format='csv': one of mooncake"),
+        (["--num-blocks", "9", "--format", "csv"], "--format='csv': one of mooncake"),
         (
             ["--num-blocks", "9", "--svg", "/no/such/folder.svg"],
-            "svg='/no/such/folder.svg': cannot",
+            "--svg='/no/such/folder.svg': cannot",
         ),
     ],
 )
@@ -88,7 +91,7 @@ def test_a_pool_that_no_request_fits_is_refused(
     path = tmp_path / "day.jsonl"
     path.write_text('{"timestamp": 0, "input_length": 1500, "output_length": 1, "hash_ids": []}\n')
     assert run(["replay", str(path), "--cache-only", "--num-blocks", "2"]) == 2
-    assert "num_blocks=2: none of 1 requests fits" in capsys.readouterr().err
+    assert "--num-blocks=2: none of 1 requests fits" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,13 +152,13 @@ def test_formats_of_the_cache_in_the_same_memory(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["2GiB"], "model=None: whose keys and values"),
-        (["2GiB", "--num-blocks", "9"], "num_blocks=(9,): says how many blocks there are"),
-        (["9", "--model", "Llama-3.1-8B-Instruct"], "kv_cache_memory_bytes=9: must hold a block"),
-        (["many", "--model", "Llama-3.1-8B-Instruct"], "kv_cache_memory_bytes='many'"),
+        (["2GiB"], "--model: whose keys and values"),
+        (["2GiB", "--num-blocks", "9"], "--num-blocks=(9,): says how many blocks there are"),
+        (["9", "--model", "Llama-3.1-8B-Instruct"], "--kv-cache-memory-bytes=9: must hold a block"),
+        (["many", "--model", "Llama-3.1-8B-Instruct"], "--kv-cache-memory-bytes='many'"),
         (
             ["2GiB", "--model", "Llama-3.1-8B-Instruct", "--kv-cache-dtype", "x"],
-            "kv_cache_dtype='x': one of",
+            "--kv-cache-dtype='x': one of",
         ),
     ],
 )
@@ -178,14 +181,14 @@ def test_tenants_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--step-cost", "walk=1"], "step_cost='walk=1': seconds as step="),
-        (["--gpu", "H100"], "model=None: what runs there"),
-        (["--model", "smollm2"], "gpu=None: where the model runs"),
-        (["--gpu", "H1000", "--model", "Qwen3-8B"], "gpu='H1000': is not in the table"),
-        (["--gpu", "H100", "--model", "Qwen3-8B", "--step-cost", "step=1"], "step_cost='step=1'"),
-        (["--max-num-batched-tokens", "0"], "max_num_batched_tokens=0: must be at least 1"),
-        (["--scheduling-policy", "lifo"], "scheduling_policy='lifo': one of fcfs"),
-        (["--full-blocks-only"], "full_blocks_only=True: is for --cache-only"),
+        (["--step-cost", "walk=1"], "--step-cost='walk=1': seconds as step="),
+        (["--gpu", "H100"], "--model: what runs there"),
+        (["--model", "smollm2"], "--gpu: where the model runs"),
+        (["--gpu", "H1000", "--model", "Qwen3-8B"], "--gpu='H1000': is not in the table"),
+        (["--gpu", "H100", "--model", "Qwen3-8B", "--step-cost", "step=1"], "--step-cost='step=1'"),
+        (["--max-num-batched-tokens", "0"], "--max-num-batched-tokens=0: must be at least 1"),
+        (["--scheduling-policy", "lifo"], "--scheduling-policy='lifo': one of fcfs"),
+        (["--full-blocks-only"], "--full-blocks-only: is for --cache-only"),
     ],
 )
 def test_schedulers_that_cannot_be_are_refused(

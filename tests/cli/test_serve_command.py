@@ -22,7 +22,7 @@ def test_a_port_in_use_is_told_before_the_model_loads(
         start_listening(other)
         port = other.getsockname()[1]
         assert run(["serve", "--port", str(port)]) == 2
-    message = f"port={port}: another process listens on 127.0.0.1:{port}"
+    message = f"--port={port}: another process listens on 127.0.0.1:{port}"
     assert capsys.readouterr().err == f"pagoda: error: {message}\n"
     assert not hasattr(engine, "options")
 
@@ -80,7 +80,7 @@ def test_an_address_may_name_its_interface(
 
 def test_a_model_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "one", "--model", "other", "--port", "0"]) == 2
-    assert capsys.readouterr().err == "pagoda: error: model='other': one is named as well\n"
+    assert capsys.readouterr().err == "pagoda: error: --model='other': one is named as well\n"
 
 
 def test_a_model_without_a_chat_template_is_told(
@@ -99,7 +99,7 @@ def test_an_empty_key_in_the_environment_is_refused(
 ) -> None:
     monkeypatch.setenv("PAGODA_API_KEY", "")
     assert run(["serve", "--port", "0"]) == 2
-    assert "api_key=" in capsys.readouterr().err
+    assert "--api-key=" in capsys.readouterr().err
 
 
 def test_an_open_server_for_other_machines_is_told(
@@ -118,7 +118,7 @@ def test_a_key_may_be_required(
     monkeypatch.setattr("pagoda.server.run.run", lambda *_: None)
     required = ["serve", "--port", "0", "--require-api-key"]
     assert run(required) == 2
-    assert "api_key=None: is required: set PAGODA_API_KEY" in capsys.readouterr().err
+    assert "--api-key: is required: set PAGODA_API_KEY" in capsys.readouterr().err
     assert not hasattr(engine, "options")
     assert run([*required, "--no-require-api-key"]) == 0  # as flags after an image's own
     monkeypatch.setenv("PAGODA_API_KEY", "a-long-key")
@@ -161,5 +161,5 @@ def test_bad_values_of_the_door_are_refused_before_the_model_loads(
     flag: str, value: str, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["serve", "--port", "0", flag, value]) == 2
-    assert flag.removeprefix("--").replace("-", "_") + "=" in capsys.readouterr().err
+    assert f"{flag}=" in capsys.readouterr().err
     assert not hasattr(engine, "options")

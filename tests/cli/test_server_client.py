@@ -72,10 +72,10 @@ def test_what_is_no_key_is_refused(
         "session": ["session", "export", "x", "x", "--url", url],
     }[command]
     assert run([*asked, "--api-key", key]) == 2
-    assert "api_key='…': must be plain ASCII" in capsys.readouterr().err
+    assert "--api-key='…': must be plain ASCII" in capsys.readouterr().err
     monkeypatch.setenv("PAGODA_API_KEY", key)
     assert run(asked) == 2
-    assert "api_key='…': must be plain ASCII" in capsys.readouterr().err
+    assert "--api-key='…': must be plain ASCII" in capsys.readouterr().err
 
 
 def said(content: str) -> Said:

@@ -23,7 +23,8 @@ from pagoda.cli.explain import explain
 from pagoda.cli.generate import generate
 from pagoda.cli.install_model import install_model
 from pagoda.cli.lab import lab
-from pagoda.cli.plan import plan
+from pagoda.cli.plan import DoesNotFitError, plan
+from pagoda.cli.refusal import flags_of, refusal
 from pagoda.cli.replay import replay
 from pagoda.cli.serve import serve
 from pagoda.cli.session import session
@@ -88,7 +89,8 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         return _complain(told(error, arguments), error.exit_code)
     except RefusedError as error:
-        return _complain(str(error), 2)
+        told_so = refusal(error, flags_of(app, arguments))
+        return _complain(told_so, 1 if isinstance(error, DoesNotFitError) else 2)
     except PagodaError as error:
         return _complain(str(error), 1)
 

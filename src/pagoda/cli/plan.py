@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.flags import (
+    LAYERS,
     NAMES,
     REAL,
     SIZE,
@@ -17,7 +18,6 @@ from pagoda.cli.flags import (
     TEXT,
     TOKENS,
     WHOLE,
-    WHOLES,
     Flag,
     FlagGroup,
     with_flags,
@@ -25,14 +25,14 @@ from pagoda.cli.flags import (
 from pagoda.cli.plan_model import find_facts
 from pagoda.cli.plan_report import print_plan, print_verdicts
 from pagoda.cli.writable import require_writable
-from pagoda.errors import CapacityError, InvalidOptionError, PagodaError
+from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
 
 _VALIDATE = "validate"
 
 
-class DoesNotFitError(PagodaError):
+class DoesNotFitError(CapacityError):
     """The engine would not start: an answer, and not a mistake of whoever asked."""
 
 
@@ -64,8 +64,9 @@ PLAN_FLAGS = FlagGroup(
         ),
         Flag(
             "kv_cache_dtype_skip_layers",
-            WHOLES,
-            "Layers whose cache keeps the weights' dtype, like 0,1,29; may be given again.",
+            LAYERS,
+            "Layers whose cache keeps the weights' dtype, like 0-2,29, or sliding_window; may be "
+            "given again.",
         ),
         Flag(
             "kv_retention",
@@ -153,7 +154,7 @@ def plan(
     try:
         answer = _plan(find_facts(model), request, draft, html)
     except CapacityError as error:
-        raise DoesNotFitError(str(error)) from error
+        raise DoesNotFitError(error.field, error.value, error.limit) from error
     if as_json:
         typer.echo(json.dumps(answer.as_json(), ensure_ascii=False))
     else:
