@@ -217,15 +217,15 @@ class SizedCPU:
         except (OSError, MemoryError) as error:
             reason = "more than the system gives this process (`ulimit -v` tells its bound)"
             raise self.asked.refused(capacity.size_bytes, reason) from error
-        executor = CPUExecutor(
-            model.spec,
-            model.weights,
-            storage,
-            capacity.max_model_len,
-            num_threads,
-            rounds_rows=_rounds_rows(self.options),
-        )
         with told_if_compiling():
+            executor = CPUExecutor(
+                model.spec,
+                model.weights,
+                storage,
+                capacity.max_model_len,
+                num_threads,
+                rounds_rows=_rounds_rows(self.options),
+            )
             executor.warm_up()
             warm_up_sampler()
         return Running(
