@@ -16,7 +16,7 @@ from pagoda.planning.tables import model_rows
 from server.browser import Tab
 
 RELATIVE = 1e-9
-UNLIKE = ("note", "pipeline_parallel_size", "tiers")
+UNLIKE = ("pipeline_parallel_size", "tiers")
 """Fields of a plan that the page words in its own way, or lacks."""
 PLAN = """(request) => {
   const { tables, makePlan, alternatives, waysToFit, Refusal } = planner;

@@ -111,6 +111,8 @@ def test_an_async_engine_that_is_shut_down_has_stored_all(tiny_model: Model) -> 
         ({"kv_tier": "redis://somewhere:6379"}, "new-key"),
         ({"kv_tier": ["disk:/data/blocks"]}, "disk:PATH,size=20GiB"),
         ({"kv_tier": [5]}, "must be a string or a Tier"),
+        ({"kv_tier": ["disk:/data,size=1GiB", "disk:/data,size=2GiB"]}, "is named twice"),
+        ({"kv_tier": "host:size=1GiB", "kv_offloading_size": 1}, "is named twice"),
         ({"kv_tier": FakeTier(is_shared=True)}, "new-key"),
         ({"kv_tier_key_file": 5}, "must be a path"),
         ({"kv_offloading_size": 0}, "must be a number of GiB above 0"),

@@ -11,14 +11,20 @@ import torch
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from checkpoints import CASES, Case, write_checkpoint
+from pagoda.cli.plan_model import find_facts
+from pagoda.engine.build import load_model
 from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
 from pagoda.errors import ModelError
 from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.part import Part
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import PlanRequest
 from pagoda.request import SamplingParams
+from pagoda.sizing.capacity import format_gib
 from quantised_checkpoints import edit_config, edit_tensors
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
@@ -79,6 +85,26 @@ def test_every_number_is_that_of_transformers(tmp_path: Path) -> None:
             pairs = zip(getattr(own.experts, name), getattr(other.experts, name), strict=True)
             # what is below 2^-100, of the scale 0, is taken for 0
             assert all(torch.allclose(one, two, rtol=0, atol=6 * 2.0**-100) for one, two in pairs)
+
+
+def test_a_plan_tells_what_a_device_holds_of_them(tmp_path: Path) -> None:
+    """On GPUs plain numbers, by a line; on CPUs what is stored. A config alone tells the same."""
+    directory = write(tmp_path, packed=True)
+    files = locate(str(directory))
+    whole = load_weights(files, load_spec(files), "bfloat16").size_bytes
+    kept = load_model(EngineOptions(model=str(directory), device="cpu")).held
+    for path in (directory, directory / "config.json"):
+        on_gpu, on_cpu = (
+            make_plan(find_facts(str(path)), PlanRequest(engine="pagoda", gpu=gpu))
+            for gpu in ("H100", "DESKTOP-DDR5")
+        )
+        assert (on_gpu.weights_bytes, on_gpu.quantization) == (whole, None)
+        told = f"{format_gib(whole)} GiB, MXFP4: e2m1_bf16_g32 as bfloat16"
+        words = "what is quantised in the checkpoint is de-quantised when it is loaded"
+        assert f"{words}: {told}" in on_gpu.warnings
+        assert "as the config says" not in " ".join(on_gpu.warnings)
+        assert (on_cpu.weights_bytes, on_cpu.quantization) == (kept.total_bytes, kept.stored_as)
+        assert words not in " ".join(on_cpu.warnings)
 
 
 def test_experts_stay_as_they_are_stored(tmp_path: Path) -> None:

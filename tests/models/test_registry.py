@@ -403,6 +403,24 @@ def test_architectures_must_be_a_list_of_one(value):
         decoder_spec(ModelConfig({**SIZES, "architectures": value}))
 
 
+@pytest.mark.parametrize("listed", [None, []])
+@pytest.mark.parametrize("architecture", OF_HEADS)
+def test_a_config_without_architectures_goes_by_its_model_type(architecture, listed):
+    named = small(architecture).values
+    own = {**named, "model_type": ARCHITECTURES[architecture].model_type, "architectures": listed}
+    assert decoder_spec(ModelConfig(own)) == decoder_spec(ModelConfig(named))
+    left_out = without(own, ("architectures",))
+    assert decoder_spec(ModelConfig(left_out)) == decoder_spec(ModelConfig(named))
+
+
+def test_a_model_type_that_is_not_covered_is_refused_with_those_that_are():
+    with pytest.raises(UnsupportedModelError, match="near it (is|are) .*qwen3") as caught:
+        decoder_spec(ModelConfig({**SIZES, "model_type": "qwen33"}))
+    assert caught.value.field == "model_type"
+    for family in ARCHITECTURES.values():
+        assert family.model_type in caught.value.limit
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("field", NEEDED)
 def test_a_needed_field_that_is_missing_is_named(architecture, field):

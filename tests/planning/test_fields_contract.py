@@ -405,6 +405,8 @@ def test_yarn_without_a_factor_is_as_long_as_the_engine_says() -> None:
     ("change", "field"),
     [
         ({"architectures": ["GPTJForCausalLM"]}, "architectures"),
+        ({"architectures": None, "model_type": "gptj"}, "model_type"),
+        ({"architectures": None, "model_type": None}, "architectures"),
         ({"quantization_config": {"quant_method": "nvfp4"}}, "quantization_config.quant_method"),
         ({"hidden_act": "relu"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "axial"}}, "rope_parameters.rope_type"),

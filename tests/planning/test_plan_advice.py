@@ -10,6 +10,7 @@ from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.planning.alternatives import plan_with_alternatives
 from pagoda.planning.request import PlanRequest
 from pagoda.planning.subject import read_subject
+from pagoda.planning.ways import SMALL_CHECKPOINT
 from planning.plans import GIB, LLAMA_3_8B, facts, plan
 
 
@@ -98,6 +99,8 @@ CANNOT: list[tuple[dict[str, Any], str]] = [
     ({"gpu": "V100-32GB", "kv_cache_dtype": "fp8"}, "a cache in fp8 is refused on V100-32GB"),
     ({"gpu": "H100", "kv_cache_dtype": "nvfp4"}, "a cache in nvfp4 is refused on H100"),
     ({"gpu": "H100", "block_size": 24}, "blocks of 24 tokens are refused on H100"),
+    ({"gpu": "EPYC-9654", "kv_cache_dtype": "nvfp4"}, "a cache in nvfp4 is refused on EPYC-9654"),
+    ({"gpu": "M4-MAX", "kv_cache_dtype": "fp8"}, "a cache in fp8 is refused on M4-MAX"),
 ]
 
 
@@ -119,11 +122,60 @@ def test_what_a_device_certainly_cannot_do_is_a_warning(
         {"gpu": "B200", "kv_cache_dtype": "nvfp4"},
         {"gpu": "H100", "block_size": 48},
         {"gpu": "EPYC-9654", "block_size": 24},
+        {"gpu": "EPYC-9654", "kv_cache_dtype": "fp8"},
     ],
 )
 def test_what_a_device_may_do_is_no_warning(options: dict[str, Any]) -> None:
     told = plan(LLAMA_3_8B, max_model_len=2048, **options)
     assert not [warning for warning in told.warnings if "refused" in warning]
+
+
+@pytest.mark.parametrize(
+    ("options", "offered"),
+    [
+        ({"gpu": "H100"}, {"fp8 cache", "int4 cache", "fp8 weights", SMALL_CHECKPOINT}),
+        ({"gpu": "EPYC-9654"}, {"fp8 cache", "fp8 weights", SMALL_CHECKPOINT}),
+        ({"gpu": "M4-MAX"}, {"fp8 weights", SMALL_CHECKPOINT}),
+        ({"gpu": "V100-32GB"}, {"int4 cache", SMALL_CHECKPOINT}),
+        ({"gpu": "H100", "block_size": 24}, set()),
+        ({"gpu": "H100", "engine": "pagoda"}, {"int8 cache", "int4 cache, uncalibrated"}),
+        (
+            {"gpu": "EPYC-9654", "engine": "pagoda"},
+            {
+                "int8 cache", "int4 cache", "int4 cache, uncalibrated", "q8_0 weights",
+                "q4_k weights",
+            },
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_only_what_would_start_is_offered(options: dict[str, Any], offered: set[str]) -> None:
+    """Of formats; the same for half a context and for more devices."""
+    request = PlanRequest(max_model_len=2048, **options)
+    told = plan_with_alternatives(facts(LLAMA_3_8B), request)
+    others = {"half the context", "half of each prompt shared", "1 more device"}
+    names = {other.name for other in told.alternatives}
+    assert names - others == offered
+    assert bool(names & others) == bool(offered)
+
+
+def test_what_a_device_refuses_is_no_way_to_fit() -> None:
+    with pytest.raises(CapacityError) as caught:
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="V100-16GB"))
+    told = str(caught.value)
+    assert SMALL_CHECKPOINT in told
+    assert "fp8" not in told
+    with pytest.raises(CapacityError, match="--quantization fp8"):
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="A10"))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype"), [("V100-32GB", "float16"), ("T4", "float16"), ("H100", "bfloat16")]
+)
+def test_a_dtype_that_the_device_lacks_is_replaced(gpu: str, dtype: str) -> None:
+    told = plan(LLAMA_3_8B, gpu=gpu, max_model_len=2048, tensor_parallel_size=4)
+    assert told.dtype == dtype
+    assert plan(LLAMA_3_8B, gpu=gpu, dtype="float32", tensor_parallel_size=8).dtype == "float32"
 
 
 def test_of_an_earlier_release_nothing_is_certain() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,25 @@ def test_what_may_be_well_later_is_not_refused(
         require_tier(parse_tier(f"disk:{places / 'thesis'},size=1GiB,timeout=0.01"))
     assert not asked
     answers.set()
+
+
+def test_a_folder_in_use_is_told_at_each_start(
+    places: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    option = parse_tier(f"disk:{places / 'ours'},size=1GiB")
+    holder = DiskFolder(places / "ours")
+    holder.take()
+    for _ in range(2):
+        caplog.clear()
+        require_tier(option)
+        (told,) = caplog.messages
+        assert told.startswith(f"the tier {option} is not used until it is well: ")
+        told_who = f"{places / 'ours'} is in use by process {os.getpid()}: end that one, or give"
+        assert told_who in told
+    holder.close()
+    caplog.clear()
+    require_tier(option)
+    assert not caplog.messages
 
 
 def test_spans_of_time() -> None:

@@ -25,7 +25,7 @@ from pagoda.cache.layer import CachedLayer
 from pagoda.cache.retention import DEFAULT_SINKS, DEFAULT_WINDOW, MOST_POSITIONS
 from pagoda.errors import InvalidOptionError, RefusedError
 from pagoda.planning.budget import step_facts
-from pagoda.planning.capability import SCHEMES, product_rate, refused_on
+from pagoda.planning.capability import SCHEMES, dtype_on, product_rate, refused_on
 from pagoda.planning.overhead import graphs_range, runtime_range, trial_run
 from pagoda.planning.pagoda import (
     GRAPH_TABLES,
@@ -51,7 +51,7 @@ from pagoda.planning.weights import CountedWeights, PagodaWeights, Weights
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
 from pagoda.sizing.quantised_weights import QUANTIZATIONS, RECIPES
 
-_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
+_SCHEMES = ("none", "fp8", "int8", "awq", "gptq", "nvfp4")
 """Those of vLLM."""
 WEIGHT_SCHEMES = (*_SCHEMES, *RECIPES)
 """Names of `--quantization` that the page offers beside the checkpoint's own form."""
@@ -211,19 +211,20 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
         "weights": {
             name: _held(on_cpu.weights_under(name or None)) for name in ("", *QUANTIZATIONS)
         },
+        "weights_on_gpus": _held(on_gpus[0].weights),
         "steps": steps,
-        "assumed": on_cpu.weights.assumed,
         "angles": on_cpu.model.decoder.angle_bytes(1),
     }
 
 
 def _held(weights: Weights) -> list[Any]:
     """Bytes in all, bytes that every step reads, those of experts, the share of these that a token
-    is sent to, and how they are stored."""
+    is sent to, how they are stored, and what was taken for granted of them."""
     assert isinstance(weights, PagodaWeights)
     held = weights.held
     read = held.read_bytes - held.chosen_bytes
-    return [held.total_bytes, read, held.chosen_bytes, held.chosen_share, weights.stored_as]
+    sizes = held.total_bytes, read, held.chosen_bytes, held.chosen_share
+    return [*sizes, weights.stored_as, weights.assumed]
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:
@@ -242,6 +243,7 @@ def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
         "rates": {scheme: product_rate(device, scheme) for scheme in SCHEMES},
         "derived": device.is_derived,
         "refused": {"weights": refused.weights, "caches": refused.caches},
+        "dtypes": {own: dtype_on(device, own) for own in FLOAT_DTYPES},
         "pagoda": _pagoda_on(device),
         **subject,
     }

@@ -154,8 +154,7 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "concurrency", f"{_range(low.concurrency, high.concurrency, '{:,.2f}')}x at full length"
     shared = f", {plan.shared_prefix:,} of them shared" if plan.shared_prefix else ""
     yield "users", f"{_count(low.users, high.users)} at {plan.context:,} tokens{shared}"
-    wanted = plan.users_wanted or 1
-    yield "context", f"{_longest(low, high)} for {wanted:,} user{'s' if wanted > 1 else ''}"
+    yield "context", f"{_longest(low, high)} for {_users(plan.users_wanted or 1)}"
     yield from _speed_rows(plan)
 
 
@@ -176,13 +175,17 @@ def _longest(low: PoolFigures, high: PoolFigures) -> str:
     return f"{_count(low.longest_context or 0, high.longest_context)} tokens at most"
 
 
+def _users(count: int) -> str:
+    return f"{count:,} user{'s' if count > 1 else ''}"
+
+
 def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:
     speed = plan.speed
     if speed is not None:
         yield (
             "decode",
             f"at most {speed.tokens_per_s:,.1f} tokens/s a user and "
-            f"{speed.total_tokens_per_s:,.0f} in all, with {speed.users:,} users",
+            f"{speed.total_tokens_per_s:,.0f} in all, with {_users(speed.users)}",
         )
         if speed.experts_read is not None:
             yield "experts", f"{speed.experts_read:.0%} of them read in a step, were all as likely"
@@ -219,9 +222,7 @@ def _alternatives(plan: Plan) -> Table:
 
 
 def _alternative_cells(other: Alternative) -> tuple[str, ...]:
-    if other.users_low is None or other.users_high is None:
-        return other.name, "–", "–", "", other.note
-    tokens = _count(other.tokens_low or 0, other.tokens_high or 0)
+    tokens = _count(other.tokens_low, other.tokens_high)
     gain = "" if other.gain is None else f"{other.gain:.2f}×"
     return other.name, _count(other.users_low, other.users_high), tokens, gain, other.flags
 

@@ -235,6 +235,7 @@ class EngineOptions:
         _require_one_of("kv_offloading_backend", self.kv_offloading_backend, ("native",))
         if not isinstance(self.kv_tier_key_file, str | None):
             raise InvalidOptionError("kv_tier_key_file", self.kv_tier_key_file, "must be a path")
+        places = [tier.place for tier in self.kv_tiers if isinstance(tier, TierOption)]
         for tier in self.kv_tiers:
             of_option = isinstance(tier, TierOption)
             if not of_option and not isinstance(tier, Tier):
@@ -242,6 +243,8 @@ class EngineOptions:
             shared = is_shared(tier) if isinstance(tier, TierOption) else tier.is_shared
             if shared and self.kv_tier_key_file is None:
                 raise InvalidOptionError("kv_tier", str(tier), _NEEDS_KEY)
+            if isinstance(tier, TierOption) and places.count(tier.place) > 1:
+                raise InvalidOptionError("kv_tier", str(tier), "is named twice: once is enough")
         self._require_one_form()
 
     def _require_one_form(self) -> None:

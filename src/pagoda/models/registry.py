@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pagoda.errors import UnsupportedModelError
+from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models import family_names as names
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
@@ -166,10 +166,8 @@ def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> Decod
 
 
 def text_part_of(config: ModelConfig) -> TextPart | None:
-    """Where the language model is in the files of a config; None: they hold nothing else.
-
-    A config without `architectures` goes by its `model_type`. None as well where it is not covered.
-    """
+    """Where the language model is in the files of a config; None: they hold nothing else, or the
+    family is not covered."""
     family = _named_by(config)
     return None if family is None else family.text
 
@@ -181,11 +179,10 @@ def names_of(config: ModelConfig) -> WeightNames:
 
 
 def _named_by(config: ModelConfig) -> Family | None:
-    listed, model_type = config.values.get("architectures"), config.values.get("model_type")
-    name = listed[0] if isinstance(listed, list) and listed else None
-    if name is None and isinstance(model_type, str):
-        return family_of(model_type)
-    return ARCHITECTURES.get(name) if isinstance(name, str) else None
+    try:
+        return find_family(config)
+    except ModelError:
+        return None
 
 
 def language_tensors(config: ModelConfig, tensors: Mapping[str, T]) -> Mapping[str, T]:
@@ -195,19 +192,33 @@ def language_tensors(config: ModelConfig, tensors: Mapping[str, T]) -> Mapping[s
 
 
 def find_family(config: ModelConfig) -> Family:
-    """The family of the architecture that a config names.
+    """The family of the architecture that a config names, or of its `model_type` where it names
+    none, as transformers finds it.
 
     Raises `UnsupportedModelError` where it is not covered, `ModelError` where there is not one.
     """
     listed = config.values.get("architectures")
+    if listed in (None, []) and config.values.get("model_type") is not None:
+        return _family_by_type(config)
     if type(listed) is not list or len(listed) != 1:
-        raise config.error("architectures", listed, "must name one architecture")
+        limit = "must name one architecture, or be left out beside a model_type"
+        raise config.error("architectures", listed, limit)
     architecture = listed[0]
     if type(architecture) is not str or architecture not in ARCHITECTURES:
         near = near_names(architecture, ARCHITECTURES)
         limit = f"covered are {', '.join(ARCHITECTURES)}{near}"
         raise UnsupportedModelError("architectures", architecture, limit)
     return ARCHITECTURES[architecture]
+
+
+def _family_by_type(config: ModelConfig) -> Family:
+    model_type = config.string("model_type")
+    family = family_of(model_type)
+    if family is None:
+        covered = [each.model_type for each in ARCHITECTURES.values()]
+        limit = f"covered are {', '.join(covered)}{near_names(model_type, covered)}"
+        raise config.unsupported("model_type", model_type, limit)
+    return family
 
 
 def family_of(model_type: str) -> Family | None:

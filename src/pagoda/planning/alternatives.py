@@ -7,12 +7,10 @@ from typing import Any
 
 from pagoda.cache.formats import INT8_LATENTS
 from pagoda.cache.latent import LatentLayerSpec
-from pagoda.errors import CapacityError, RefusedError
-from pagoda.planning.pagoda import pagoda_device
-from pagoda.planning.plan import make_plan
+from pagoda.errors import CapacityError
+from pagoda.planning.plan import make_plan, plan_that_starts
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Alternative, Plan
-from pagoda.planning.tables import find_accelerator
 from pagoda.planning.ways import (
     INT4_WEIGHTS,
     PAGODA_WEIGHTS,
@@ -21,7 +19,6 @@ from pagoda.planning.ways import (
     told,
     ways_to_fit,
 )
-from pagoda.sizing.device_policy import DevicePolicy
 
 _LARGEST_GROUP = 64
 _INT4_CACHE = "int4_per_token_head"
@@ -58,7 +55,7 @@ def plan_with_alternatives(
 
 
 def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
-    """Flags to try, by what they are called."""
+    """Flags to try, by what they are called; those that do not start are left out."""
     changes: dict[str, dict[str, Any]] = {}
     engine = request.planned_engine
     if not engine.is_pagoda:
@@ -71,13 +68,11 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
             changes["fp8 weights"] = {"quantization": "fp8"}
             changes[SMALL_CHECKPOINT] = dict(INT4_WEIGHTS)
     else:
-        policy = _policy(plan)
-        formats = policy.cache_formats(plan.dtype) if request.kv_cache_dtype == "auto" else ()
-        has_latents = LatentLayerSpec.kind in plan.layer_kinds
-        tried = _LATENT_CACHES if has_latents else _PAGODA_CACHES
-        caches = {name: each for name, each in tried.items() if each in formats}
-        changes |= {name: {"kv_cache_dtype": each} for name, each in caches.items()}
-        if plan.quantization is None and policy.kind == "CPU":
+        if request.kv_cache_dtype == "auto":
+            has_latents = LatentLayerSpec.kind in plan.layer_kinds
+            caches = _LATENT_CACHES if has_latents else _PAGODA_CACHES
+            changes |= {name: {"kv_cache_dtype": each} for name, each in caches.items()}
+        if plan.quantization is None:
             changes |= {f"{name} weights": {"quantization": name} for name in PAGODA_WEIGHTS}
     if plan.context > 1:
         half = plan.context // 2
@@ -88,12 +83,6 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _policy(plan: Plan) -> DevicePolicy:
-    """How Pagoda would run there."""
-    device = None if plan.gpu is None else find_accelerator(plan.gpu)
-    return pagoda_device(device).policy
-
-
 def _try(
     words: str,
     change: dict[str, Any],
@@ -102,11 +91,10 @@ def _try(
     request: PlanRequest,
     draft: ModelFacts | None,
 ) -> Alternative | None:
+    other = plan_that_starts(facts, replace(request, **change), draft)
+    if other is None:
+        return None
     flags = "" if change == INT4_WEIGHTS else flags_of(change)
-    try:
-        other = make_plan(facts, replace(request, **change), draft)
-    except RefusedError as error:
-        return Alternative(words, flags, None, None, None, None, None, note=str(error))
     return _compared(words, flags, plan, other)
 
 
@@ -116,9 +104,8 @@ def _more_devices(
     """The next number of ranks that divides the heads."""
     size = request.tensor_parallel_size
     for larger in range(size + 1, min(2 * size, _LARGEST_GROUP) + 1):
-        try:
-            other = make_plan(facts, replace(request, tensor_parallel_size=larger), draft)
-        except RefusedError:
+        other = plan_that_starts(facts, replace(request, tensor_parallel_size=larger), draft)
+        if other is None:
             continue
         flags = f"--tensor-parallel-size {larger}"
         more = other.num_devices - plan.num_devices

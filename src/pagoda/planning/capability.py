@@ -26,6 +26,11 @@ SCHEMES = MappingProxyType(
 _VOLTA = ("V100-16GB", "V100-32GB")
 """Compute capability 7.0; vLLM's table of formats has none but GPTQ and the like for it."""
 _NO_BFLOAT16 = (*_VOLTA, "T4")
+_CACHES_OF_GPUS = ("fp8_per_token_head", "int8_", "int4_", "turboquant_", "nvfp4")
+"""Beginnings of formats that vLLM has in Triton and CUDA alone; its kernels for x86 read fp8 beside
+plain numbers (vLLM's pull request 39445), those for ARM nothing else."""
+_IN_PLACE = "float16"
+"""Of bfloat16 there."""
 _GPU_VENDORS = ("nvidia", "amd")
 _GPU_BLOCK = 16
 """What its blocks are a multiple of in vLLM's attention on GPUs."""
@@ -47,13 +52,24 @@ class Refused:
 def refused_on(device: Accelerator) -> Refused:
     """What is certainly refused on `device`."""
     is_volta, is_gpu = device.name in _VOLTA, device.vendor in _GPU_VENDORS
-    has_nvfp4 = not is_gpu or device.name in _FOUR_BIT
     return Refused(
         dtypes=("bfloat16",) if device.name in _NO_BFLOAT16 else (),
         weights=("fp8", "int8", "awq", "nvfp4", "mxfp4") if is_volta else (),
-        caches=(*(("fp8",) if is_volta else ()), *(() if has_nvfp4 else ("nvfp4",))),
+        caches=_caches_refused_on(device),
         block_unit=_GPU_BLOCK if is_gpu else 1,
     )
+
+
+def _caches_refused_on(device: Accelerator) -> tuple[str, ...]:
+    if device.is_cpu:
+        return _CACHES_OF_GPUS if device.vendor == "cpu" else ("fp8", *_CACHES_OF_GPUS)
+    has_nvfp4 = device.vendor not in _GPU_VENDORS or device.name in _FOUR_BIT
+    return (*(("fp8",) if device.name in _VOLTA else ()), *(() if has_nvfp4 else ("nvfp4",)))
+
+
+def dtype_on(device: Accelerator | None, own: str) -> str:
+    """What vLLM computes in where nothing is said, `own` being the checkpoint's dtype."""
+    return _IN_PLACE if device is not None and own in refused_on(device).dtypes else own
 
 
 def refusals(

@@ -6,16 +6,18 @@ from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.cache.retention import require_length
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import Architecture
+from pagoda.planning.capability import dtype_on
 from pagoda.planning.request import PlanRequest
+from pagoda.planning.tables import Accelerator
 
 
-def dtype_of_run(request: PlanRequest, own: str) -> str:
+def dtype_of_run(request: PlanRequest, own: str, device: Accelerator | None) -> str:
     """vLLM's dtype of weights that are not quantised, `own` being the checkpoint's.
 
-    Where nothing is said it takes bfloat16 in place of float32.
+    Where nothing is said it takes bfloat16 in place of float32, and what the device has.
     """
     if request.dtype == "auto":
-        return {"float32": "bfloat16"}.get(own, own)
+        return dtype_on(device, {"float32": "bfloat16"}.get(own, own))
     dtype = canonical(request.dtype)
     if dtype not in FLOAT_DTYPES:
         raise InvalidOptionError("dtype", request.dtype, f"one of auto, {', '.join(FLOAT_DTYPES)}")
@@ -29,8 +31,11 @@ def max_model_len_of(request: PlanRequest, made_for: int | None) -> int:
             limit = "the config does not say for how many positions it is: give --max-model-len"
             raise InvalidOptionError("max_model_len", None, limit)
         return made_for
-    if made_for is not None:
+    if made_for is not None and request.planned_engine.is_pagoda:
         require_length(request.max_model_len, made_for, request.retention)
+    elif made_for is not None and request.max_model_len > made_for:
+        limit = f"at most {made_for}, the positions the model was made for"
+        raise InvalidOptionError("max_model_len", request.max_model_len, limit)
     return request.max_model_len
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pagoda.cache.formats import canonical
 from pagoda.cache.groups import CacheGroup
 from pagoda.cache.layers import SlidingWindowLayerSpec
-from pagoda.errors import CapacityError
+from pagoda.errors import CapacityError, RefusedError
 from pagoda.planning.budget import (
     cache_bytes,
     narrowest_stage,
@@ -86,6 +86,17 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         refusals=refused,
         tiers=tier_worths(subject),
     )
+
+
+def plan_that_starts(
+    facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None
+) -> Plan | None:
+    """The plan; None where `make_plan` refuses it, or the engine certainly would not start."""
+    try:
+        plan = make_plan(facts, request, draft)
+    except RefusedError:
+        return None
+    return None if plan.refusals else plan
 
 
 @dataclass(frozen=True, slots=True)

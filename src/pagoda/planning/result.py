@@ -49,18 +49,16 @@ class PoolFigures:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What one change would give; figures are None where it cannot be."""
+    """What one change would give that the engine starts with."""
 
     name: str
     flags: str
-    users_low: int | None
-    users_high: int | None
-    tokens_low: int | None
-    tokens_high: int | None
+    users_low: int
+    users_high: int
+    tokens_low: int
+    tokens_high: int
     gain: float | None
-    """Users at the upper end, over those of the plan."""
-    note: str = ""
-    """Why it cannot be."""
+    """Users at the upper end, over those of the plan; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)

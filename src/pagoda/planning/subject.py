@@ -114,7 +114,8 @@ class Subject:
     def weights_under(self, quantization: str | None) -> Weights:
         """The weights with another `--quantization`."""
         request = replace(self.request, quantization=quantization)
-        return _weights(self.facts, request, self.model, self.pagoda)
+        dtype = _dtype(request, self.model, self.device, self.pagoda)
+        return _weights(self.facts, request, self.model, dtype, self.pagoda)
 
 
 def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> Subject:
@@ -126,7 +127,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     extends_yarn = engine.is_pagoda or engine.release.extends_yarn
     made_for = model.extended_max_model_len if extends_yarn else model.max_model_len
     max_model_len = max_model_len_of(request, made_for)
-    dtype = _dtype(request, model, pagoda)
+    dtype = _dtype(request, model, device, pagoda)
     require_divisible(request, model)
     batch = _batch(request, device, pagoda)
     options = _pool_options(request, engine, model, device, dtype, batch[0])
@@ -135,7 +136,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         drafting = _read_draft(draft, request, engine)
         whole = replace(model, layers=(*model.layers, *drafting.layers))
         draft_weights = weights_in_vllm(draft, drafting, dtype, None)
-    weights = _weights(facts, request, model, pagoda)
+    weights = _weights(facts, request, model, dtype, pagoda)
     return Subject(
         facts=facts,
         request=request,
@@ -173,18 +174,26 @@ def _architecture(facts: ModelFacts, engine: PlannedEngine) -> Architecture:
     return read_architecture_in_pagoda(facts.config)
 
 
-def _dtype(request: PlanRequest, model: Architecture, pagoda: PagodaDevice | None) -> str:
+def _dtype(
+    request: PlanRequest,
+    model: Architecture,
+    device: Accelerator | None,
+    pagoda: PagodaDevice | None,
+) -> str:
     """Of the run."""
     if pagoda is None:
-        return dtype_of_run(request, model.dtype)
+        return dtype_of_run(request, model.dtype, device)
     return pagoda.policy.dtype(canonical(request.dtype), model.dtype, request.quantization)
 
 
 def _weights(
-    facts: ModelFacts, request: PlanRequest, model: Architecture, pagoda: PagodaDevice | None
+    facts: ModelFacts,
+    request: PlanRequest,
+    model: Architecture,
+    dtype: str,
+    pagoda: PagodaDevice | None,
 ) -> Weights:
     """As the engine that is planned for holds them."""
-    dtype = _dtype(request, model, pagoda)
     if pagoda is None:
         return weights_in_vllm(facts, model, dtype, request.quantization)
     return weights_in_pagoda(facts, request, model, dtype, pagoda.policy)
@@ -301,6 +310,9 @@ def _doubts(
         f"{engine.title} is not known: planned for by the rules of {newest}": engine.is_newer,
         "with a draft a step may give several tokens: no bound of speed or of their cost is told": (
             has_draft and device is not None
+        ),
+        "no device is named: taken for the CPUs of a machine of that memory": (
+            engine.is_pagoda and request.memory is not None
         ),
         "no device is named: taken for a GPU, which schedules a second batch ahead": (
             device is None and release is not None and release.runs_ahead and windows in kinds

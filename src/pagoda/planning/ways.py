@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pagoda.errors import RefusedError
 from pagoda.planning.pagoda import pagoda_device
-from pagoda.planning.plan import LongestRequests, longest_requests, make_plan
+from pagoda.planning.plan import LongestRequests, longest_requests, plan_that_starts
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import find_accelerator
 
 SMALL_CHECKPOINT = "a checkpoint in 4 bits"
-INT4_WEIGHTS: Mapping[str, Any] = {"quantization": "awq"}
-"""What such a checkpoint is planned for as: no flag makes one of plain numbers."""
+INT4_WEIGHTS: Mapping[str, Any] = {"quantization": "gptq"}
+"""What such a checkpoint is planned for as, since every GPU takes it: no flag makes one of plain
+numbers."""
 PAGODA_WEIGHTS = ("q8_0", "q4_k")
 """What is worth a try with Pagoda on CPUs."""
 _LENGTHS = (32_768, 8192, 2048)
@@ -117,11 +117,8 @@ def _way(
 ) -> Way:
     perhaps: Any | None = None
     for value in values:
-        try:
-            plan = make_plan(facts, replace(request, **{name: value}), draft)
-        except RefusedError:
-            continue
-        if plan.low is None:
+        plan = plan_that_starts(facts, replace(request, **{name: value}), draft)
+        if plan is None or plan.low is None:
             continue
         if plan.low.concurrency >= 1 and not _needs_all(name, value, facts, request, draft):
             return Way(name, value, perhaps)

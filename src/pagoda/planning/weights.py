@@ -22,6 +22,7 @@ from pagoda.sizing.quantised_weights import quantised_types
 
 _LOADER_SHARE = 0.01
 _LOADER_BYTES = 32 * 2**20
+_DEQUANTISED = "what is quantised in the checkpoint is de-quantised when it is loaded"
 _PRESUMED = "no files of weights are here: taken to be quantised as the config says, layer by layer"
 
 
@@ -60,7 +61,15 @@ class PagodaWeights:
 
     parameters: Parameters
     held: HeldWeights
-    assumed: tuple[str, ...] = ()
+    is_presumed: bool
+    """The types are those that the config says: there are no files."""
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Nothing where all become plain numbers; that they do is told."""
+        if self.held.is_dequantised:
+            return (f"{_DEQUANTISED}: {self.held}",)
+        return (_PRESUMED,) if self.is_presumed else ()
 
     @property
     def stored_as(self) -> str | None:
@@ -159,7 +168,7 @@ def weights_in_pagoda(
     held.require_multiplied_in(request.activation_dtype)
     is_presumed = facts.tensor_types is None and scheme is not None
     parameters = count_parameters(facts.config, model, facts.parameters, kinds)
-    return PagodaWeights(parameters, held, (_PRESUMED,) if is_presumed else ())
+    return PagodaWeights(parameters, held, is_presumed)
 
 
 def _has_digits(names: Iterable[str]) -> bool:
@@ -174,7 +183,8 @@ def weights_in_vllm(
     own = scheme_of(facts.config) or scheme_of(text_config(facts.config))
     scheme = None if asked == "none" else scheme_named(asked) or own
     is_own = scheme == own and asked != "none"
-    is_kept = scheme is not None or facts.stored_as is not None or dtype == model.dtype
+    is_as_wide = plain(dtype).bits == plain(model.dtype).bits
+    is_kept = scheme is not None or facts.stored_as is not None or is_as_wide
     files = facts.files_bytes if is_own and is_kept else None
     weights = store_weights(parameters, dtype, scheme, files)
     stored_as = facts.stored_as if scheme is None else scheme.name

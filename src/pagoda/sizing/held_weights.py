@@ -21,6 +21,8 @@ from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept, matrix_bytes
 
 ACTIVATION_DTYPES = ("auto", "int8")
 """What products with weights that stay as stored take; auto: the dtype of all else."""
+PLAIN_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
+"""Types of a file that are not quantised."""
 _NO_TYPES: frozenset[str] = frozenset()
 _NOTHING_KEPT = (
     "is what weights that stay quantised, in whole numbers, are multiplied with, on a CPU and in "
@@ -135,6 +137,11 @@ class HeldWeights:
         """The types that matrices have, in words; None: there are plain numbers alone."""
         types = _listed(sorted({*self.kept, *self.quantised}))
         return f"{self._by}{types}" if types else None
+
+    @property
+    def is_dequantised(self) -> bool:
+        """The file has quantised types, and no matrix has any."""
+        return self.stored_as is None and not PLAIN_TYPES.issuperset(self.converted)
 
     def __str__(self) -> str:
         """As in `0.09 GiB, quantised to Q6_K, Q4_1 and Q8_0 as stored, F32 as bfloat16`."""

@@ -10,10 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pagoda.kernels.block_types import BLOCK_TYPES
-from pagoda.sizing.held_weights import Decoder, Tensor
-
-_PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
-"""Types of a file that can be quantised; a tensor of which nothing is said is plain too."""
+from pagoda.sizing.held_weights import PLAIN_TYPES, Decoder, Tensor
 
 
 class Recipe(NamedTuple):
@@ -66,10 +63,11 @@ def quantised_types(
 
 
 def _plain(tensors: Sequence[Tensor], types: Mapping[str, str], wanted: str) -> dict[str, str]:
-    """Those that can become the wanted type, or the one in its place."""
+    """Those that can become the wanted type, or the one in its place; a tensor of which nothing is
+    said is plain too."""
     found: dict[str, str] = {}
     for tensor in tensors:
-        if len(tensor.shape) == 2 and types.get(tensor.name, "BF16") in _PLAIN:
+        if len(tensor.shape) == 2 and types.get(tensor.name, "BF16") in PLAIN_TYPES:
             names = (wanted, _OF_32.get(wanted, wanted))
             fitting = (name for name in names if not tensor.shape[1] % BLOCK_TYPES[name].num_values)
             if (name := next(fitting, None)) is not None:

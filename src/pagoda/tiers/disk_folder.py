@@ -66,13 +66,14 @@ class DiskFolder:
             self._take_over()
 
     def require_free(self) -> None:
-        """Nothing is there, or a tier's folder. Raises `TierError` for what is another program's;
-        nothing is made."""
+        """Nothing is there, or a tier's folder that nobody stores in. Raises `TierError` for what
+        is another program's or in use; nothing is made."""
         with self._errors("cannot be opened"), suppress(FileNotFoundError):
             self._require_no_file()
             found = set(os.listdir(self._root))
             if _MARKER in found:
                 self._require_mark()
+                self._require_unlocked()
             elif found - _UNMARKED:
                 self._refuse_foreign("holds other files")
 
@@ -115,21 +116,30 @@ class DiskFolder:
     def _refuse_foreign(self, why: str) -> None:
         raise TierError(TierFault.FOREIGN, f"{self._root} {why}: give it a folder of its own")
 
+    def _require_unlocked(self) -> None:
+        """Whoever asks at the same moment may be told that the folder is in use."""
+        os.close(self._locked(os.O_RDONLY, fcntl.LOCK_SH))
+
     def _take_lock(self) -> None:
-        lock = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self._locked(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+        self._lock = lock
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+
+    def _locked(self, flags: int, kind: int) -> int:
+        """The lock's descriptor. Raises `TierError` where another process has it."""
+        lock = os.open(self._root / _LOCK, flags | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except OSError as error:
             owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
             os.close(lock)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             who = f"process {owner}" if owner.isdigit() else "another process"
-            limit = f"{self._root} is in use by {who}: give each its own folder"
+            limit = f"{self._root} is in use by {who}: end that one, or give each its own folder"
             raise TierError(TierFault.IN_USE, limit) from None
-        self._lock = lock
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        return lock
 
     def is_there(self) -> bool:
         """False: it was removed or unmounted since it was opened, or parts of it were."""

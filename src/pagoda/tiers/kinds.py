@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from pagoda.errors import InvalidOptionError
 from pagoda.tiers.shares import NO_SHARES, Shares
 from pagoda.tiers.tier import Tier, TierError, TierFault
 from pagoda.tiers.tier_option import FIELD, StorePolicy, TierKind, TierOption, read_tier_text
+
+logger = logging.getLogger("pagoda")
 
 _SIZE = frozenset({"size"})
 _FORM = frozenset({"form"})
@@ -48,8 +51,8 @@ def open_tier(option: TierOption, max_frame_bytes: int, shares: Shares = NO_SHAR
 
 def require_tier(option: TierOption) -> None:
     """Refuse a tier that can never be, before anything is made of it: an address that is none, a
-    library that is missing, a place that is another program's. What may be well later is not
-    refused. Takes the tier's timeout at most. Raises `InvalidOptionError`."""
+    library that is missing, a place that is another program's. What may be well later is told by
+    the log. Takes the tier's timeout at most. Raises `InvalidOptionError`."""
     open_tier(option, 1).close()
     requires = KINDS[option.kind].requires
     try:
@@ -58,6 +61,7 @@ def require_tier(option: TierOption) -> None:
     except TierError as error:
         if error.reason is TierFault.FOREIGN:
             raise InvalidOptionError(FIELD, str(option), error.detail) from None
+        logger.warning("the tier %s is not used until it is well: %s", option, error.detail)
 
 
 def is_shared(option: TierOption) -> bool:

@@ -68,6 +68,11 @@ class TierOption:
     ca_file: str | None = None
     """Of the authority whose certificates are trusted; None: those that the machine trusts."""
 
+    @property
+    def place(self) -> tuple[str, str, str | None]:
+        """What no two tiers of an engine share."""
+        return self.kind, self.address, self.endpoint
+
     def __str__(self) -> str:
         """As people may see it."""
         return without_credentials(self.address) or self.kind

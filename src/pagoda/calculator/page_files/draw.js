@@ -144,9 +144,6 @@ function changeRow(other, apply) {
   const name = make("th", { scope: "row" }, other.name, make("code", {}, other.flags));
   const button = make("button", { type: "button", "aria-label": `Apply ${other.name}` }, "Apply");
   button.addEventListener("click", () => apply(other.change));
-  if (other.users_low === null) {
-    return make("tr", {}, name, make("td", { colspan: "4", class: "quiet" }, other.note));
-  }
   const gain = other.gain === null ? "" : `${fixed(other.gain, 2)}×`;
   return make(
     "tr",

@@ -264,9 +264,9 @@ function refusals({ request, rules, device, quantization }) {
   return told;
 }
 
-function doubts({ tables, request, model, rules, device }) {
+function doubts({ tables, request, model, rules, device, assumed }) {
   const chunked = has(model, "chunked attention") && !rules.runs_ahead && rules.forms_groups;
-  const told = [...model.assumed, ...(rules.pagoda ? model.pagoda.assumed : [])];
+  const told = [...model.assumed, ...assumed];
   const seen = firstSeen(tables, request.kv_cache_dtype);
   if (!rules.pagoda && before(rules.line, seen)) {
     told.push(
@@ -276,6 +276,10 @@ function doubts({ tables, request, model, rules, device }) {
   }
   if (rules.is_newer) {
     told.push(`vllm ${rules.version} is not known: planned for by the rules of ${tables.newest.join(".")}`);
+  }
+  if (!device.vendor && rules.pagoda) told.push("no device is named: taken for the CPUs of a machine of that memory");
+  if (!device.vendor && rules.runs_ahead && !rules.pagoda && has(model, "sliding window")) {
+    told.push("no device is named: taken for a GPU, which schedules a second batch ahead");
   }
   if (chunked && !rules.pagoda) {
     told.push("releases before 0.20 may keep chunks whole, and hold fewer requests");

@@ -59,7 +59,7 @@ export function readSubject(tables, request) {
   if (rules.pagoda) {
     requireStored(tables, model, request.kv_cache_dtype, ["auto", dtype, ...tables.pagoda.formats[kind]], kind);
   }
-  const { weights, quantization } = weightsOf(request, model, rules, kind);
+  const { weights, quantization, assumed } = weightsOf(request, model, rules, kind);
   requireKept(tables, retention, madeFor);
   if (rules.pagoda && kind === "GPU" && has(model, LATENT)) requireWhole(request, retention);
   const requestsChoose = Boolean(request.request_kv_retention);
@@ -72,7 +72,7 @@ export function readSubject(tables, request) {
   const pool = rules.pagoda ? pagodaPool(pooled, batch[0], asked) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, { ...asked, pool }, weights);
   const active = row.active ?? model.numbers[4];
-  return { ...asked, active, weights, quantization, layers, pool, parts };
+  return { ...asked, active, weights, quantization, assumed, layers, pool, parts };
 }
 
 function requireNoRetention(request, retention) {
@@ -122,18 +122,19 @@ function requireStored(tables, model, asked, known, kind) {
 
 function weightsOf({ quantization: asked }, model, rules, kind) {
   if (rules.pagoda) {
-    const row = model.pagoda.weights[kind === "CPU" ? (asked ?? "") : "none"];
-    return { weights: new HeldWeights(row), quantization: row[4] };
+    const { weights, weights_on_gpus: onGPUs } = model.pagoda;
+    const row = kind === "CPU" ? weights[asked ?? ""] : onGPUs;
+    return { weights: new HeldWeights(row), quantization: row[4], assumed: row[5] };
   }
   const row = model.weights[asked ?? ""];
   if (row === undefined) throw new Refusal("quantization", "vLLM quantises to other types");
-  return { weights: new Weights(model, row), quantization: row[4] };
+  return { weights: new Weights(model, row), quantization: row[4], assumed: [] };
 }
 
 /** What the engine computes in on CPUs, or on GPUs. */
-export function dtypeOf(tables, { model: name, engine, quantization }, kind) {
+export function dtypeOf(tables, { model: name, engine, gpu, quantization }, kind) {
   const model = tables.models[name];
-  if (!tables.engines[engine].pagoda) return model.dtype;
+  if (!tables.engines[engine].pagoda) return tables.devices[gpu].dtypes?.[model.dtype] ?? model.dtype;
   const { dtype, quantizations } = tables.pagoda;
   return quantizations.includes(quantization) ? dtype : model.pagoda.dtypes?.[kind];
 }

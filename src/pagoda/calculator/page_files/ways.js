@@ -14,10 +14,10 @@ const PAGODA_CACHES = {
 };
 const LATENT_CACHES = { "int8 cache": "int8_per_group" };
 const SMALL_CHECKPOINT = "a checkpoint in 4 bits";
-const INT4_WEIGHTS = "awq"; // what such a checkpoint is planned for as: no flag makes one
+const INT4_WEIGHTS = "gptq"; // what such a checkpoint is planned for as, since every GPU takes it: no flag makes one
 const PAGODA_WEIGHTS = ["q8_0", "q4_k"]; // what is worth a try with Pagoda on CPUs
 
-/** Changes worth a try, each with its figures, or with why it cannot be. */
+/** Changes that the engine would start with, each with its figures. */
 export function alternatives(tables, request, plan) {
   const found = Object.entries(changes(tables, request, plan)).map(([name, change]) =>
     tried(tables, request, plan, name, change),
@@ -33,7 +33,7 @@ export function waysToFit(tables, request) {
     for (const factor of [2, 4, 8, 16]) {
       tries.push({ tensor_parallel_size: request.tensor_parallel_size * factor });
     }
-    tries.push({ quantization: "fp8" }, { quantization: "awq" });
+    tries.push({ quantization: "fp8" }, { quantization: INT4_WEIGHTS });
   } else {
     tries.push(...PAGODA_WEIGHTS.map((quantization) => ({ quantization })));
   }
@@ -59,15 +59,16 @@ export function flagsOf(change) {
 }
 
 function fits(tables, request) {
-  const plan = planOrRefusal(tables, request);
-  return !(plan instanceof Refusal) && plan.low.concurrency >= 1;
+  const plan = planThatStarts(tables, request);
+  return plan !== null && plan.low.concurrency >= 1;
 }
 
-function planOrRefusal(tables, request) {
+function planThatStarts(tables, request) {
   try {
-    return makePlan(tables, request);
+    const plan = makePlan(tables, request);
+    return plan.refusals.length ? null : plan;
   } catch (refused) {
-    if (refused instanceof Refusal) return refused;
+    if (refused instanceof Refusal) return null;
     throw refused;
   }
 }
@@ -86,13 +87,11 @@ function changes(tables, request, plan) {
       found[SMALL_CHECKPOINT] = { quantization: INT4_WEIGHTS };
     }
   } else {
-    const { kind } = tables.devices[request.gpu].pagoda;
-    const formats = tables.pagoda.formats[kind];
     const caches = LATENT in plan.layer_kinds ? LATENT_CACHES : PAGODA_CACHES;
     for (const [name, format] of Object.entries(caches)) {
-      if (request.kv_cache_dtype === "auto" && formats.includes(format)) found[name] = { kv_cache_dtype: format };
+      if (request.kv_cache_dtype === "auto") found[name] = { kv_cache_dtype: format };
     }
-    const weights = plan.quantization === null && kind === "CPU" ? PAGODA_WEIGHTS : [];
+    const weights = plan.quantization === null ? PAGODA_WEIGHTS : [];
     for (const quantization of weights) found[`${quantization} weights`] = { quantization };
   }
   if (plan.context > 1) {
@@ -105,10 +104,8 @@ function changes(tables, request, plan) {
 }
 
 function tried(tables, request, plan, name, change) {
-  const flags = flagsOf(change);
-  const other = planOrRefusal(tables, { ...request, ...change });
-  if (other instanceof Refusal) return { ...NOTHING, name, flags, change, note: other.message };
-  return compared(name, flags, change, plan, other);
+  const other = planThatStarts(tables, { ...request, ...change });
+  return other && compared(name, flagsOf(change), change, plan, other);
 }
 
 /** The next number of ranks that divides the heads. */
@@ -116,16 +113,14 @@ function moreDevices(tables, request, plan) {
   const size = request.tensor_parallel_size;
   for (let larger = size + 1; larger <= Math.min(2 * size, LARGEST_GROUP); larger++) {
     const change = { tensor_parallel_size: larger };
-    const other = planOrRefusal(tables, { ...request, ...change });
-    if (other instanceof Refusal) continue;
+    const other = planThatStarts(tables, { ...request, ...change });
+    if (other === null) continue;
     const more = other.num_devices - plan.num_devices;
     const name = `${more} more device${more > 1 ? "s" : ""}`;
     return compared(name, flagsOf(change), change, plan, other);
   }
   return null;
 }
-
-const NOTHING = { users_low: null, users_high: null, tokens_low: null, tokens_high: null, gain: null };
 
 /** Null where it would buy nothing. */
 function compared(name, flags, change, plan, other) {
@@ -142,6 +137,5 @@ function compared(name, flags, change, plan, other) {
     tokens_low: other.low.num_tokens,
     tokens_high: other.high.num_tokens,
     gain: plan.high.users ? other.high.users / plan.high.users : null,
-    note: "",
   };
 }
