@@ -63,6 +63,12 @@ def test_without_a_machine_bytes_are_told(capsys: Output) -> None:
     assert "the last 1,024 tokens in 52 layers; every token in 10 layers" in told
 
 
+def test_what_a_token_adds_is_told_of_mixed_models(capsys: Output) -> None:
+    told = text(capsys, "Qwen3-Next-80B-A3B-Instruct", "--gpu", "H200", "-tp", "2", "--users", "1")
+    assert "bytes on a rank beside the states" in told
+    assert "in all, with 1 user\n" in "\n".join(line.rstrip() for line in told.splitlines())
+
+
 def test_what_stays_of_a_request_is_told(capsys: Output) -> None:
     asked = ["SmolLM2-135M-Instruct", "--engine", "pagoda", "--kv-cache-memory-bytes", "1GiB"]
     kept = [*asked, "--kv-retention", "streaming"]

@@ -535,3 +535,14 @@ def test_a_dtype_that_the_config_leaves_to_the_weights(dtype: torch.dtype, tmp_p
     (directory / "model.safetensors").unlink()
     told = make_plan(find_facts(str(directory)), PlanRequest(engine="pagoda", memory=2**34))
     assert "the config names no dtype: taken for float32" in told.warnings
+
+
+def test_a_dtype_in_the_section_of_the_text_is_named() -> None:
+    config = json.loads(case_config(CASES["gemma3-seeing"]).to_json_string())
+    config = without(config, ("dtype",), ("text_config", "dtype"))
+    request = PlanRequest(engine="pagoda", memory=2**34)
+    for dtype, told in (("bfloat16", False), (None, True)):
+        own = {**config, "text_config": {**config["text_config"], "dtype": dtype}}
+        plan = make_plan(ModelFacts("own", "here", ModelConfig(own)), request)
+        assert plan.dtype == (dtype or "float32")
+        assert any("names no dtype" in warning for warning in plan.warnings) is told

@@ -212,6 +212,7 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
             name: _held(on_cpu.weights_under(name or None)) for name in ("", *QUANTIZATIONS)
         },
         "weights_on_gpus": _held(on_gpus[0].weights),
+        "assumed": on_cpu.model.assumed,
         "steps": steps,
         "angles": on_cpu.model.decoder.angle_bytes(1),
     }

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.state import StateLayerSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.cli.plan_tiers import print_tiers
 from pagoda.planning.memory import MemoryPart
@@ -141,8 +142,7 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
         yield "kept", in_layers(kept)
     yield "a block", f"{plan.block_size} tokens, {plan.block_bytes:,} bytes on a rank"
     if plan.token_bytes:
-        bounded = " once windows are full" if len(plan.groups) > 1 else ""
-        yield "a token", f"{plan.token_bytes:,.0f} bytes on a rank{bounded}"
+        yield "a token", f"{plan.token_bytes:,.0f} bytes on a rank{_beside(plan)}"
     yield (
         "a sequence",
         f"{gib(plan.sequence_bytes)} GiB for {plan.max_model_len:,} tokens on a rank",
@@ -156,6 +156,14 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "users", f"{_count(low.users, high.users)} at {plan.context:,} tokens{shared}"
     yield "context", f"{_longest(low, high)} for {_users(plan.users_wanted or 1)}"
     yield from _speed_rows(plan)
+
+
+def _beside(plan: Plan) -> str:
+    """Of a mixed model only some layers go on growing."""
+    kinds = {group.kind for group in plan.groups}
+    if StateLayerSpec.kind in kinds:
+        return " beside the states"
+    return " once windows are full" if len(kinds) > 1 else ""
 
 
 def _kept(plan: Plan) -> Counter[AttentionWindow]:

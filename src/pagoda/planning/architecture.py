@@ -33,6 +33,7 @@ from pagoda.planning.fields import (
     model_type_of,
     per_layer,
     read_language,
+    text_config,
 )
 from pagoda.planning.patterns import (
     CROSS,
@@ -141,7 +142,7 @@ def read_architecture_in_pagoda(config: ModelConfig) -> Architecture:
     decoder = decoder_spec(config)
     longest = decoder.max_position_embeddings
     shape = _of_decoder(decoder, model_type_of(config), decoder.dtype, (longest, longest))
-    if config.values.get("dtype") or config.values.get("torch_dtype"):
+    if text_config(config).values.get("torch_dtype"):
         return shape
     return replace(shape, assumed=(f"the config names no dtype: taken for {decoder.dtype}",))
 
