@@ -92,6 +92,17 @@ def test_a_memory_without_a_unit_is_refused_with_a_hint() -> None:
         PlanRequest(memory=24)
 
 
+@pytest.mark.parametrize("options", [{"max_model_len": 200_000}, {"kv_cache_dtype": "fp9"}])
+def test_no_words_of_pagodas_are_told_of_vllm(options: dict[str, Any]) -> None:
+    own = ("--kv-retention", "int3")
+    told = []
+    for engine in ("vllm", "pagoda"):
+        with pytest.raises(InvalidOptionError) as caught:
+            plan(LLAMA_3_8B, engine=engine, **options)
+        told.append(any(word in str(caught.value) for word in own))
+    assert told == [False, True]
+
+
 CANNOT: list[tuple[dict[str, Any], str]] = [
     ({"gpu": "V100-32GB", "dtype": "bfloat16"}, "bfloat16 is refused on V100-32GB"),
     ({"gpu": "T4", "dtype": "bf16", "quantization": "awq"}, "bfloat16 is refused on T4"),
@@ -141,10 +152,7 @@ def test_what_a_device_may_do_is_no_warning(options: dict[str, Any]) -> None:
         ({"gpu": "H100", "engine": "pagoda"}, {"int8 cache", "int4 cache, uncalibrated"}),
         (
             {"gpu": "EPYC-9654", "engine": "pagoda"},
-            {
-                "int8 cache", "int4 cache", "int4 cache, uncalibrated", "q8_0 weights",
-                "q4_k weights",
-            },
+            {"int8 cache", "int4 cache", "int4 cache, uncalibrated"},
         ),
     ],
     ids=str,
@@ -159,14 +167,31 @@ def test_only_what_would_start_is_offered(options: dict[str, Any], offered: set[
     assert bool(names & others) == bool(offered)
 
 
+def test_what_would_buy_less_is_not_offered() -> None:
+    """Blocks that are counted out are shorter on more ranks, and hold fewer users."""
+    name = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+    request = PlanRequest(
+        gpu="RTX-3090",
+        engine="vllm@0.9.1",
+        tensor_parallel_size=8,
+        quantization="gptq",
+        kv_cache_dtype="nvfp4",
+        max_model_len=32_768,
+        num_gpu_blocks_override=1000,
+    )
+    told = plan_with_alternatives(facts(name), request)
+    offered = {other.name for other in told.alternatives}
+    assert offered == {"half of each prompt shared", "half the context"}
+
+
 def test_what_a_device_refuses_is_no_way_to_fit() -> None:
     with pytest.raises(CapacityError) as caught:
-        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="V100-16GB"))
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="V100-16GB", max_model_len=8192))
     told = str(caught.value)
     assert SMALL_CHECKPOINT in told
     assert "fp8" not in told
     with pytest.raises(CapacityError, match="--quantization fp8"):
-        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="A10"))
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="T4", max_model_len=8192))
 
 
 @pytest.mark.parametrize(

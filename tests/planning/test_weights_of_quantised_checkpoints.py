@@ -88,7 +88,10 @@ def test_a_config_may_leave_a_single_expert_plain() -> None:
 def test_a_config_alone_tells_the_same(name: str, plain: Path, tmp_path: Path) -> None:
     path = write_quantised(tmp_path / "a", name, plain)
     own, alone = planned(path), planned(path / "config.json")
-    assert "taken to be quantised as the config says" in " ".join(alone.warnings)
+    is_kept = alone.quantization is not None
+    told = " ".join(alone.warnings)
+    assert ("taken to be quantised as the config says" in told) is is_kept
+    assert ("de-quantised when it is loaded" in told) is not is_kept
     assert "taken to be quantised as the config says" not in " ".join(own.warnings)
     assert (alone.weights_bytes, alone.quantization) == (own.weights_bytes, own.quantization)
 

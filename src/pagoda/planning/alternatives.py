@@ -114,11 +114,13 @@ def _more_devices(
 
 
 def _compared(words: str, flags: str, plan: Plan, other: Plan) -> Alternative | None:
+    """None where it would buy nothing."""
     if other.low is None or other.high is None or plan.high is None:
         return None
     ends = ((plan.low or plan.high, other.low), (plan.high, other.high))
-    if all((one.users, one.num_tokens) == (two.users, two.num_tokens) for one, two in ends):
-        return None  # it would buy nothing
+    has_more = any(two.users > one.users or two.num_tokens > one.num_tokens for one, two in ends)
+    if not has_more or other.high.users < plan.high.users:
+        return None
     gain = None
     if plan.high.users:
         gain = other.high.users / plan.high.users

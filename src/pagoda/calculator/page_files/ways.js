@@ -124,10 +124,10 @@ function moreDevices(tables, request, plan) {
 
 /** Null where it would buy nothing. */
 function compared(name, flags, change, plan, other) {
-  const isSame = ["low", "high"].every(
-    (end) => plan[end].users === other[end].users && plan[end].num_tokens === other[end].num_tokens,
+  const hasMore = ["low", "high"].some(
+    (end) => other[end].users > plan[end].users || other[end].num_tokens > plan[end].num_tokens,
   );
-  if (isSame) return null;
+  if (!hasMore || other.high.users < plan.high.users) return null;
   return {
     name,
     flags,
