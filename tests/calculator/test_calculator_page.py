@@ -133,10 +133,10 @@ def test_a_model_of_ones_own_comes_with_its_choice() -> None:
 
 
 def test_flags_that_the_page_cannot_vary_are_named() -> None:
-    request = PlanRequest(gpu="H100", quantization="gptq", block_size=32, price=2.0)
+    request = PlanRequest(gpu="H100", quantization="bitsandbytes", block_size=32, price=2.0)
     opening = embedded(plan_page(planned(request)), "opening")
     assert isinstance(opening, dict)
-    assert opening["flags"] == ["--block-size 32", "--quantization gptq"]
+    assert opening["flags"] == ["--block-size 32", "--quantization bitsandbytes"]
     assert opening["choice"]["quantization"] is None
     assert opening["choice"]["price"] == 2.0
 

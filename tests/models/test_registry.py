@@ -414,7 +414,7 @@ def test_a_config_without_architectures_goes_by_its_model_type(architecture, lis
 
 
 def test_a_model_type_that_is_not_covered_is_refused_with_those_that_are():
-    with pytest.raises(UnsupportedModelError, match="near it (is|are) .*qwen3") as caught:
+    with pytest.raises(UnsupportedModelError, match=r"near it (is|are) .*qwen3") as caught:
         decoder_spec(ModelConfig({**SIZES, "model_type": "qwen33"}))
     assert caught.value.field == "model_type"
     for family in ARCHITECTURES.values():

@@ -204,14 +204,13 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
     except RefusedError as error:
         return {"refused": (error.field, error.limit)}
     assert on_cpu.model.decoder is not None  # it runs
+    weights = {name: _held(on_cpu.weights_under(name or None)) for name in ("", *QUANTIZATIONS)}
+    on_gpu = _held(on_gpus[0].weights)
     own = on_cpu.weights.parameters.active
     return ({} if own == active else {"active": own}) | {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,
-        "weights": {
-            name: _held(on_cpu.weights_under(name or None)) for name in ("", *QUANTIZATIONS)
-        },
-        "weights_on_gpus": _held(on_gpus[0].weights),
+        "weights": weights | ({} if on_gpu == weights["none"] else {"GPU": on_gpu}),
         "assumed": on_cpu.model.assumed,
         "steps": steps,
         "angles": on_cpu.model.decoder.angle_bytes(1),
@@ -220,12 +219,12 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
 
 def _held(weights: Weights) -> list[Any]:
     """Bytes in all, bytes that every step reads, those of experts, the share of these that a token
-    is sent to, how they are stored, and what was taken for granted of them."""
+    is sent to, how they are stored, and what was taken for granted of them, if anything."""
     assert isinstance(weights, PagodaWeights)
     held = weights.held
     read = held.read_bytes - held.chosen_bytes
     sizes = held.total_bytes, read, held.chosen_bytes, held.chosen_share
-    return [*sizes, weights.stored_as, weights.assumed]
+    return [*sizes, weights.stored_as, *([weights.assumed] if weights.assumed else [])]
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:
@@ -244,7 +243,9 @@ def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
         "rates": {scheme: product_rate(device, scheme) for scheme in SCHEMES},
         "derived": device.is_derived,
         "refused": {"weights": refused.weights, "caches": refused.caches},
-        "dtypes": {own: dtype_on(device, own) for own in FLOAT_DTYPES},
+        "dtypes": {
+            own: found for own in FLOAT_DTYPES if (found := dtype_on(device, own)) != own
+        },
         "pagoda": _pagoda_on(device),
         **subject,
     }

@@ -122,9 +122,9 @@ function requireStored(tables, model, asked, known, kind) {
 
 function weightsOf({ quantization: asked }, model, rules, kind) {
   if (rules.pagoda) {
-    const { weights, weights_on_gpus: onGPUs } = model.pagoda;
-    const row = kind === "CPU" ? weights[asked ?? ""] : onGPUs;
-    return { weights: new HeldWeights(row), quantization: row[4], assumed: row[5] };
+    const rows = model.pagoda.weights;
+    const row = kind === "CPU" ? rows[asked ?? ""] : (rows.GPU ?? rows.none);
+    return { weights: new HeldWeights(row), quantization: row[4], assumed: row[5] ?? [] };
   }
   const row = model.weights[asked ?? ""];
   if (row === undefined) throw new Refusal("quantization", "vLLM quantises to other types");
