@@ -121,6 +121,28 @@ def test_pagodas_latents_are_the_planners(tab: Tab) -> None:
     assert [type(answer).__name__ for answer in answers[:3]] == ["Plan"] * 3
 
 
+def test_what_devices_lack_is_told_as_by_the_planner(tab: Tab) -> None:
+    common = {"max_model_len": 2048, "users": 1}
+    choices = [
+        asdict(PlanRequest(**common, **more)) | {"model": model}
+        for model, more in (
+            (LLAMA, {"gpu": "V100-32GB"}),
+            (LLAMA, {"gpu": "V100-16GB"}),
+            (LLAMA, {"gpu": "M4-MAX"}),
+            (LLAMA, {"gpu": "EPYC-9654", "kv_cache_dtype": "nvfp4"}),
+            ("openai/gpt-oss-20b", {"gpu": "H100", "engine": "pagoda"}),
+            ("openai/gpt-oss-20b", {"gpu": "EPYC-9654", "engine": "pagoda"}),
+        )
+    ]
+    answers = [
+        planned({name: value for name, value in choice.items() if value is not None})
+        for choice in choices
+    ]
+    require_the_planners(tab, choices, answers)
+    assert isinstance(answers[0], Plan)
+    assert answers[0].dtype == "float16"
+
+
 def test_experts_that_a_step_reads_are_the_planners(tab: Tab, address: str) -> None:
     """More of them the more users there are, whoever runs the model; none where there are none."""
     choices = [

@@ -206,15 +206,18 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
     assert on_cpu.model.decoder is not None  # it runs
     weights = {name: _held(on_cpu.weights_under(name or None)) for name in ("", *QUANTIZATIONS)}
     on_gpu = _held(on_gpus[0].weights)
-    own = on_cpu.weights.parameters.active
-    return ({} if own == active else {"active": own}) | {
+    row: dict[str, Any] = {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,
-        "weights": weights | ({} if on_gpu == weights["none"] else {"GPU": on_gpu}),
-        "assumed": on_cpu.model.assumed,
+        "weights": weights if on_gpu == weights["none"] else weights | {"GPU": on_gpu},
         "steps": steps,
         "angles": on_cpu.model.decoder.angle_bytes(1),
     }
+    if (own := on_cpu.weights.parameters.active) != active:
+        row["active"] = own
+    if on_cpu.model.assumed:
+        row["assumed"] = on_cpu.model.assumed
+    return row
 
 
 def _held(weights: Weights) -> list[Any]:
@@ -243,9 +246,7 @@ def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
         "rates": {scheme: product_rate(device, scheme) for scheme in SCHEMES},
         "derived": device.is_derived,
         "refused": {"weights": refused.weights, "caches": refused.caches},
-        "dtypes": {
-            own: found for own in FLOAT_DTYPES if (found := dtype_on(device, own)) != own
-        },
+        "dtypes": {own: found for own in FLOAT_DTYPES if (found := dtype_on(device, own)) != own},
         "pagoda": _pagoda_on(device),
         **subject,
     }

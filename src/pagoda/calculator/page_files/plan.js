@@ -266,7 +266,7 @@ function refusals({ request, rules, device, quantization }) {
 
 function doubts({ tables, request, model, rules, device, assumed }) {
   const chunked = has(model, "chunked attention") && !rules.runs_ahead && rules.forms_groups;
-  const told = [...(rules.pagoda ? model.pagoda : model).assumed, ...assumed];
+  const told = [...((rules.pagoda ? model.pagoda : model).assumed ?? []), ...assumed];
   const seen = firstSeen(tables, request.kv_cache_dtype);
   if (!rules.pagoda && before(rules.line, seen)) {
     told.push(
