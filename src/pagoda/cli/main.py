@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from pagoda import __version__
 from pagoda.cli.bench import bench
@@ -67,6 +68,10 @@ def _root(
         typer.echo(context.get_help())
 
 
+COMMANDS = get_command(app)
+"""What `app` describes, as it runs."""
+
+
 def main() -> None:
     """Run the command line of this process and exit."""
     try:
@@ -83,13 +88,13 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     try:
-        return int(app(args=list(arguments), prog_name="pagoda", standalone_mode=False) or 0)
+        return int(COMMANDS.main(list(arguments), "pagoda", standalone_mode=False) or 0)
     except typer.Abort:
         return _INTERRUPTED
     except typer.TyperException as error:
         return _complain(told(error, arguments), error.exit_code)
     except RefusedError as error:
-        told_so = refusal(error, flags_of(app, arguments))
+        told_so = refusal(error, flags_of(COMMANDS, arguments))
         return _complain(told_so, 1 if isinstance(error, DoesNotFitError) else 2)
     except PagodaError as error:
         return _complain(str(error), 1)

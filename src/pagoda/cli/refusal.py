@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-
-import typer
-from typer.main import get_command
+from typing import Any
 
 from pagoda.errors import ModelError, RefusedError, shorten
 
@@ -28,9 +26,8 @@ def refusal(error: RefusedError, flags: Mapping[str, str]) -> str:
     return str(error).replace(error.line, f"{given}: {limit}")
 
 
-def flags_of(app: typer.Typer, arguments: Sequence[str]) -> dict[str, str]:
-    """The flags of the command that `arguments` begin with, by their fields."""
-    command = get_command(app)
+def flags_of(command: Any, arguments: Sequence[str]) -> dict[str, str]:
+    """The flags of what `arguments` begin with among a command's own, by their fields."""
     for name in arguments:
         own = getattr(command, "commands", {}).get(name)
         if own is None:
