@@ -57,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("each_process")
     config.pluginmanager.import_plugin("log_lines")
     if num_processes > 1:
-        from forks import Forks
+        import torch
 
-        config.pluginmanager.register(Forks(num_processes))
+        from forks import Forks
+        from side_by_side import MACHINE
+
+        torch.set_num_threads(1)  # so that nothing starts others while tests are collected
+        config.pluginmanager.register(Forks(num_processes, MACHINE.share))

@@ -2,7 +2,8 @@
 
 Processes that are forked share what was loaded to collect, most of half a gigabyte, and need not
 collect again. What they report goes to the first process, which tests nothing, and tells it as
-pytest does.
+pytest does. A process that has grown much with what its tests have loaded ends, and another, as
+small as all were, is forked in its place.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import multiprocessing
 import os
 import signal
 import struct
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, groupby, pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,15 +22,17 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 
 from by_file import scope_of
-from side_by_side import MACHINE
 
 PLACE = struct.Struct("H")
 """Of a group of tests among all groups. Its two bytes come out of a pipe together."""
 SECONDS_TO_END = 10.0
 """That a process has to end what its tests have begun, where the run is broken off."""
+MUCH_BYTES = 2**28
+"""By which a process may grow and still take other tests."""
+GROWN = 64
+"""The exit code of a process that takes no more tests because it has grown."""
 
 Group = list[pytest.Item]
 """Tests that one process runs, one after the other."""
@@ -39,26 +43,93 @@ Told = tuple[str, dict[str, Any]]
 class Forks:
     """The run of all tests, in the process that has collected them. A plugin of pytest's."""
 
-    def __init__(self, num_processes: int) -> None:
+    def __init__(self, num_processes: int, begin: Callable[[], None]) -> None:
+        """begin: is called in each process, first of all."""
         self._num_processes = num_processes
-        torch.set_num_threads(1)  # what is computed while tests are collected starts no others
+        self._begin = begin
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed or session.config.option.collectonly:
             return None  # pytest's own loop knows what to say
-        num_threads = psutil.Process().num_threads()
-        assert num_threads == 1, "a thread is running, which would be missing in a forked process"
-        groups = [list(group) for _, group in groupby(session.items, lambda i: scope_of(i.nodeid))]
-        places = _pipe_of(PLACE.pack(place) for place in range(len(groups)))
-        tellers = dict(_forked(session, places, groups) for _ in range(self._num_processes))
-        os.close(places)
+        groups = Groups(session.items)
+        running: dict[Connection, Teller] = {}
         try:
-            _tell_all(session, tellers)
+            for _ in range(self._num_processes):
+                running |= self._forked(session, groups)
+            self._tell_all(session, groups, running)
         finally:
-            for teller in tellers.values():
+            for teller in running.values():
                 teller.end()
         return True
+
+    def _forked(self, session: pytest.Session, groups: Groups) -> dict[Connection, Teller]:
+        """A new process, by where it sends what happens."""
+        num_threads = psutil.Process().num_threads()
+        assert num_threads == 1, "a thread is running, which would be missing in a forked process"
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+
+        def run() -> None:
+            self._begin()
+            growth = Growth()
+            _run(session, groups.taken_until(growth.is_much), sender)
+            sys.exit(GROWN if growth.was_much else 0)
+
+        process = context.Process(target=run)
+        process.start()
+        sender.close()  # the process has it: when it ends, so does what comes from it
+        return {receiver: Teller(session, process)}
+
+    def _tell_all(
+        self, session: pytest.Session, groups: Groups, running: dict[Connection, Teller]
+    ) -> None:
+        """Until all processes have ended, or pytest has seen enough failures.
+
+        running: is changed with every process that ends or begins.
+        """
+        while running:
+            for connection in wait(list(running)):
+                assert isinstance(connection, Connection)
+                teller = running[connection]
+                try:
+                    for hook, told in connection.recv():
+                        teller.tell(hook, told)
+                except EOFError:
+                    del running[connection]
+                    if teller.tell_end():
+                        running |= self._forked(session, groups)
+                if session.shouldfail:
+                    raise session.Failed(session.shouldfail)
+
+
+class Groups:
+    """Tests by the group of which one process runs all. What a process takes is gone for others."""
+
+    def __init__(self, items: list[pytest.Item]) -> None:
+        self._groups = [list(each) for _, each in groupby(items, lambda i: scope_of(i.nodeid))]
+        self._places, writer = os.pipe()
+        os.write(writer, b"".join(PLACE.pack(place) for place in range(len(self._groups))))
+        os.close(writer)
+
+    def taken_until(self, has_grown: Callable[[], bool]) -> Iterator[pytest.Item]:
+        """Tests of one group after another, the next taken when one test is left of the last."""
+        while not has_grown() and (place := os.read(self._places, PLACE.size)):
+            yield from self._groups[PLACE.unpack(place)[0]]
+
+
+class Growth:
+    """Of this process, since this was made."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._most_bytes = self._process.memory_info().rss + MUCH_BYTES
+        self.was_much = False
+        """When it was last looked at."""
+
+    def is_much(self) -> bool:
+        self.was_much = self._process.memory_info().rss > self._most_bytes
+        return self.was_much
 
 
 class Teller:
@@ -84,14 +155,17 @@ class Teller:
             told = {"report": report}
         getattr(config.hook, hook)(**told)
 
-    def tell_end(self) -> None:
-        """A process that ends as none should fails its test, and others are not run."""
+    def tell_end(self) -> bool:
+        """Returns whether the process has grown. One that ends as none should fails its test, and
+        others are not run."""
         self._process.join()
-        if code := self._process.exitcode:
+        code = self._process.exitcode
+        if code not in (0, GROWN):
             why = f"the process that ran this test ended with {code}"
             report = pytest.TestReport(*self._test, {}, "failed", why, "call")
             self._session.config.hook.pytest_runtest_logreport(report=report)
             self._session.shouldfail = why
+        return code == GROWN
 
     def end(self) -> None:
         """If the process still runs: as from the keyboard, so that its test ends what it began."""
@@ -132,39 +206,14 @@ class Sender:
     def send(self) -> None:
         """All that has happened since this was called before."""
         self._connection.send(self._unsent)
+        self.forget()
+
+    def forget(self) -> None:
+        """What has not been sent."""
         self._unsent = []
 
     def _add(self, hook: str, **told: object) -> None:
         self._unsent.append((hook, told))
-
-
-def _forked(session: pytest.Session, places: int, groups: list[Group]) -> tuple[Connection, Teller]:
-    """A new process, and where it sends what happens."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def run() -> None:
-        MACHINE.share()
-        _run(session, _taken(places, groups), sender)
-
-    process = context.Process(target=run)
-    process.start()
-    sender.close()  # the process has it: when it ends, so does what comes from it
-    return receiver, Teller(session, process)
-
-
-def _pipe_of(parts: Iterator[bytes]) -> int:
-    """A descriptor that processes share: what one reads is gone for the others."""
-    reader, writer = os.pipe()
-    os.write(writer, b"".join(parts))
-    os.close(writer)
-    return reader
-
-
-def _taken(places: int, groups: list[Group]) -> Iterator[pytest.Item]:
-    """Tests of one group after another, each taken when the one before has but one test left."""
-    while place := os.read(places, PLACE.size):
-        yield from groups[PLACE.unpack(place)[0]]
 
 
 def _run(session: pytest.Session, items: Iterator[pytest.Item], sender: Connection) -> None:
@@ -179,6 +228,7 @@ def _run(session: pytest.Session, items: Iterator[pytest.Item], sender: Connecti
     terminal._file = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
     telling = Sender(config, sender)
     plugins.register(telling)
+    telling.forget()  # warnings of before, which pytest tells each plugin that comes later
     try:
         for item, following in pairwise(chain(items, [None])):
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -188,19 +238,3 @@ def _run(session: pytest.Session, items: Iterator[pytest.Item], sender: Connecti
         config.hook.pytest_sessionfinish(session=session, exitstatus=pytest.ExitCode.OK)
         telling.send()
         capture.stop_global_capturing()
-
-
-def _tell_all(session: pytest.Session, tellers: dict[Connection, Teller]) -> None:
-    """Until all processes have ended, or pytest has seen enough failures."""
-    running = list(tellers)
-    while running:
-        for connection in wait(running):
-            assert isinstance(connection, Connection)
-            try:
-                for hook, told in connection.recv():
-                    tellers[connection].tell(hook, told)
-            except EOFError:
-                running.remove(connection)
-                tellers[connection].tell_end()
-            if session.shouldfail:
-                raise session.Failed(session.shouldfail)
