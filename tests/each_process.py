@@ -5,14 +5,11 @@ import triton_device  # isort: skip
 
 import gc
 import ssl
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 import pagoda
@@ -32,11 +29,6 @@ CALIBRATION_CHARACTERS = 250
 """Of the text that formats are calibrated by in tests, which is two hundred times as long."""
 CALIBRATES = ("codecs/*.py", "engine/devices/*calibration*.py", "execution/cpu/*.py")
 """What calibrations follow from, beside models and kernels."""
-MUCH_BYTES = 2**26
-"""Garbage is looked for, in a quarter second, where a process has grown by so much with a file."""
-PROCESS = psutil.Process()
-HELD_BYTES = pytest.StashKey[int]()
-"""Of a process, when garbage was last looked for, or fewer since."""
 DEFAULT_MODEL = pytest.StashKey[Model]()
 """Of a run: what the files of one group share (see `by_file`), like the next."""
 BROWSER = pytest.StashKey[tuple[Browser, ExitStack]]()
@@ -130,27 +122,17 @@ def pytest_runtest_protocol(
     stays = alone and nextitem is not None and is_alone(nextitem)
     with side_by_side.MACHINE.cores(alone=alone, stays=stays):
         result = yield
-    if nextitem is None or nextitem.path != item.path:
-        tidy_up(item, nextitem)
+    tidy_up(item, nextitem)
     return result
 
 
 def tidy_up(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """After the last test of a file: what it and its group of files held is given back."""
+    """After the last test of a group of files: what they shared is given back."""
     stash = item.config.stash
-    is_last = nextitem is None or scope_of(nextitem.nodeid) != scope_of(item.nodeid)
-    if is_last and DEFAULT_MODEL in stash:
-        del stash[DEFAULT_MODEL]
-    if is_last:
+    if nextitem is None or scope_of(nextitem.nodeid) != scope_of(item.nodeid):
+        if DEFAULT_MODEL in stash:
+            del stash[DEFAULT_MODEL]
         end_browser(stash)
-    held = item.config.stash.setdefault(HELD_BYTES, 0)
-    if item.get_closest_marker("model") or PROCESS.memory_info().rss > held + MUCH_BYTES:
-        forget_applications()
-        gc.collect()
-        gc.freeze()  # what is left was loaded for good: the next look is for what comes now
-        held = sys.maxsize
-    side_by_side.give_back_memory()
-    item.config.stash[HELD_BYTES] = min(held, PROCESS.memory_info().rss)
 
 
 def end_browser(stash: pytest.Stash) -> None:
@@ -161,22 +143,17 @@ def end_browser(stash: pytest.Stash) -> None:
         running.close()
 
 
-def forget_applications() -> None:
-    """FastAPI remembers of every route whether it is a coroutine, and so keeps the engine of it."""
-    if "fastapi" in sys.modules:
-        models: Any = sys.modules["fastapi.dependencies.models"]
-        models._is_gen_callable_cached.cache_clear()
-        models._is_async_gen_callable_cached.cache_clear()
-        models._is_coroutine_callable_cached.cache_clear()
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A run may end before its last test, as with `-x`: another process waits for the machine."""
     side_by_side.MACHINE.give_back()
     end_browser(session.config.stash)
+
+
+def pytest_unconfigure() -> None:
+    """pytest looks for garbage five times more, through all that is loaded."""
     gc.collect()
-    gc.freeze()  # pytest looks for garbage five times more, through all that is loaded
+    gc.freeze()
 
 
 def is_alone(item: pytest.Item) -> bool:

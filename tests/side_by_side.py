@@ -7,7 +7,6 @@ Threads of two processes that share cores wait for one another: PyTorch's and Nu
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 from collections.abc import Iterator
@@ -75,10 +74,3 @@ class Machine:
 
 
 MACHINE = Machine()
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system, if the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
