@@ -51,7 +51,7 @@ def test_a_paged_sequence_wastes_less_than_a_block(
 
 @pytest.mark.model
 def test_a_codec_of_ones_own(run: Callable[..., str]) -> None:
-    _, plain, own = run("own_codec.py", "--tokens", "128").splitlines()
+    _, plain, own = run("own_codec.py", "--tokens", "64").splitlines()
     name, size, perplexity, same = own.split()
     assert name == "levels5-float16-norm-hadamard/levels4-float16-offset"
     assert size == "7,020"

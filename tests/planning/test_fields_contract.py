@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +32,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from family_agreement import transformers_config
+from gguf_files import ARCHITECTURES as ARCHITECTURES_IN_GGUF
 from gguf_files import stored_tensors, write_gguf
 from gguf_model_keys import model_keys
 from latent_cases import LATENT_FAMILIES
@@ -292,7 +294,10 @@ def test_engine_and_plans_agree_without_any_field(name: str) -> None:
         f"without {named(others)}": without(config, *others),
         f"with a null {named(others)}": nulled(config, *others),
     }
-    found = found + [f"{how}: {said}" for how in changed for said in disagreements(changed[how])]
+    plan = by_plan if "quantization_config" in config else KnownPlans()
+    found = found + [
+        f"{how}: {said}" for how in changed for said in disagreements(changed[how], plan)
+    ]
     assert found == []
 
 
@@ -309,13 +314,12 @@ def test_engine_and_plans_agree_without_any_two_fields(family: str) -> None:
     assert found == []
 
 
-def missing_for_transformers(name: str) -> Iterator[tuple[Field, ...]]:
-    """Fields to leave out of a config, but for those of positions and the one that names its class.
+def missing_for_transformers(name: str, config: Config) -> Iterator[tuple[Field, ...]]:
+    """Fields to leave out of its config, but for those of positions and the one that names its class.
 
     Older configs have no `layer_types`, from which the windows follow first: with and without
     them. Other fields of the small models `tests/models/test_registry.py` leaves out.
     """
-    config = config_of(name)
     text = ("text_config",) if "text_config" in config else ()
     types = (*text, "layer_types")
     asked, _ = without_each(name)
@@ -332,9 +336,10 @@ def missing_for_transformers(name: str) -> Iterator[tuple[Field, ...]]:
 
 @pytest.mark.parametrize("name", CONFIGS_READ)
 def test_the_engine_takes_what_transformers_takes_for_a_field(name: str) -> None:
+    config = config_of(name)
     found: list[str] = []
-    for lacked in missing_for_transformers(name):
-        lacking = without(config_of(name), *lacked)
+    for lacked in missing_for_transformers(name, config):
+        lacking = without(config, *lacked)
         engine = by_engine(lacking)
         if "refused" in engine:
             continue
@@ -489,14 +494,29 @@ def agree_on_a_file(path: Path) -> None:
     assert differences(engine, in_vllm, "plan for vLLM") == []
 
 
+def called_otherwise(file: bytes, architecture: str, *keys: str) -> bytes:
+    """A GGUF file that lacks these keys: it has them under names that nobody asks for."""
+    for key in keys:
+        name = f"{architecture}.{key}".encode()
+        length = struct.pack("<Q", len(name))
+        file = file.replace(length + name, length + name[:-1] + b"?")
+    return file
+
+
 @pytest.mark.parametrize("case", GGUF_CASES)
 def test_the_engine_and_plans_agree_on_gguf_files(case: str, tmp_path: Path) -> None:
     model = build_model(Case(CASES[case].family, {**CASES[case].config, **NOT_SAID.get(case, {})}))
     window = {"attention.sliding_window": CASES[case].config.get("sliding_window")}
     written = {**model_keys(model.config), **window, **stored_tensors(model)}
+    architecture = ARCHITECTURES_IN_GGUF[model.config.model_type]
+    whole = write_gguf(tmp_path / "whole.gguf", model, metadata=window).read_bytes()
     for key in ("nothing", *(key for key in GGUF_KEYS if written.get(key) is not None)):
-        without = (key, *GGUF_PARTNERS.get(key, ()))
-        path = write_gguf(tmp_path / f"{key}.gguf", model, metadata=window, without=without)
+        path = tmp_path / f"{key}.gguf"
+        if key.endswith(".weight"):
+            write_gguf(path, model, metadata=window, without=(key,))
+        else:
+            lacked = key, *GGUF_PARTNERS.get(key, ())
+            path.write_bytes(called_otherwise(whole, architecture, *lacked))
         refused = refusal(lambda file: load_spec(locate(file)), path)
         assert refusal(find_facts, path) == refused
         if refused is None:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from pydantic import BaseModel
 
 from pagoda.engine.async_engine import AsyncEngine
@@ -171,16 +169,16 @@ def test_langchains_responses(url: str) -> None:
     assert isinstance(found, Weather)
 
 
-def test_llm_follows_a_schema(url: str, tmp_path: Path) -> None:
+def test_llm_follows_a_schema(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, which has loaded most of what it imports."""
     known = {"model_id": "pagoda", "model_name": MODEL, "api_base": url, "supports_schema": True}
     (tmp_path / "extra-openai-models.yaml").write_text(json.dumps([known]))
     schema = json.dumps(Weather.model_json_schema())
     options = ["-o", "temperature", "0", "-o", "max_tokens", "64", "--key", KEY]
-    home = {"LLM_USER_PATH": str(tmp_path), "LLM_LOAD_PLUGINS": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "llm", "-m", "pagoda", "--schema", schema, *options, QUESTION],
-        env={**os.environ, **home},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
+    monkeypatch.setenv("LLM_LOAD_PLUGINS", "")
+    from llm.cli import cli
+
+    done = CliRunner().invoke(cli, ["-m", "pagoda", "--schema", schema, *options, QUESTION])
+    assert done.exit_code == 0, done.output
     Weather.model_validate_json(done.stdout)

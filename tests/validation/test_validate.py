@@ -53,7 +53,7 @@ def test_the_report_counts_and_tells_what_was_not_stated(verdicts: list[Verdict]
 def test_another_figure_is_a_miss(figure: str) -> None:
     """A checker that never says no would hit these too; in o116 blocks are all there is."""
     told = [fact for fact in START_UPS if figure in fact and fact["name"] != "o116"]
-    changed = [fact | {figure: type(fact[figure])(fact[figure] * 1.02 + 1)} for fact in told[::2]]
+    changed = [fact | {figure: type(fact[figure])(fact[figure] * 1.02 + 1)} for fact in told[::6]]
     assert len(told) > 10
     assert [fact["name"] for fact in changed if judge(fact).is_hit] == []
 
