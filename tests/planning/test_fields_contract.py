@@ -294,10 +294,7 @@ def test_engine_and_plans_agree_without_any_field(name: str) -> None:
         f"without {named(others)}": without(config, *others),
         f"with a null {named(others)}": nulled(config, *others),
     }
-    plan = by_plan if "quantization_config" in config else KnownPlans()
-    found = found + [
-        f"{how}: {said}" for how in changed for said in disagreements(changed[how], plan)
-    ]
+    found = found + [f"{how}: {said}" for how in changed for said in disagreements(changed[how])]
     assert found == []
 
 
@@ -315,7 +312,7 @@ def test_engine_and_plans_agree_without_any_two_fields(family: str) -> None:
 
 
 def missing_for_transformers(name: str, config: Config) -> Iterator[tuple[Field, ...]]:
-    """Fields to leave out of its config, but for those of positions and the one that names its class.
+    """Fields to leave out of its config, but for those of positions and the one that names a class.
 
     Older configs have no `layer_types`, from which the windows follow first: with and without
     them. Other fields of the small models `tests/models/test_registry.py` leaves out.
