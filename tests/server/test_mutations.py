@@ -22,9 +22,8 @@ from pagoda.server.options import ServerOptions
 from server.fake_engine import FakeEngine
 from server.live import live_server
 
-NUM_BY_SCHEMA = settings().max_examples // 20
-"""For each of the routes, beside what schemathesis derives from the schema: one takes as long
-as ten of those."""
+NUM_BY_SCHEMA = settings().max_examples // 10
+"""For each of the routes, beside what schemathesis derives from the schema."""
 QUIET = list(HealthCheck)
 OPTIONS = ServerOptions(dev_mode=True, max_body_bytes=2**20)
 
