@@ -20,16 +20,16 @@ from server.sse import completion_text, events_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model]
 URL = "/v1/completions"
-QUEUE = 16
-NUM_ABORTS = 30
-NUM_CLIENTS = 75
-"""Both are more than there is room for: the queue, and eight that run."""
+QUEUE = 32
+NUM_ABORTS = 60
+NUM_CLIENTS = 150
+"""Both are more than there is room for: the queue, and sixteen that run."""
 STORIES = ["Once upon a time", "def add(a, b):", "The sun rises in", "1, 2, 3, 4,"]
 
 
 @pytest.fixture(scope="module")
 def engine(shallow_model: Model) -> AsyncEngine:
-    options = EngineOptions(kv_cache_memory_bytes=2**25, max_num_seqs=8)
+    options = EngineOptions(kv_cache_memory_bytes=2**25, max_num_seqs=16)
     return AsyncEngine(connect(replace(shallow_model, max_model_len=512), options))
 
 
