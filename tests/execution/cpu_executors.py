@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import decoders
 import torch
@@ -18,6 +19,12 @@ NUM_TOKENS = 300
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
+@cache
+def panel_weights(spec: DecoderSpec, dtype: torch.dtype = torch.float32) -> PanelWeights:
+    """Random ones, packed once: executors only read them."""
+    return PanelWeights.take_over(random_weights(spec, dtype))
+
+
 def make(
     spec: DecoderSpec,
     dtype: str = "float32",
@@ -29,7 +36,7 @@ def make(
     cache_spec = spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype)
     num_blocks *= len(cache_spec.groups)
     storage = CPUStorage(cache_spec, num_blocks)
-    weights = PanelWeights.take_over(random_weights(spec, DTYPES[dtype]))
+    weights = panel_weights(spec, DTYPES[dtype])
     executor = CPUExecutor(spec, weights, storage, 512, num_threads)
     return executor, Pager(BLOCK_SIZE, num_blocks, cache_spec.windows)
 

@@ -10,13 +10,13 @@ import decoders
 import numpy as np
 import pytest
 import torch
+from cpu_executors import panel_weights
 from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
 
 import calibrated_examples
 from pagoda.codecs import CALIBRATED, CODECS, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
-from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
 from pagoda.storage.cpu_storage import CPUStorage
@@ -77,8 +77,7 @@ def run(
     storage = CPUStorage(cache_spec, num_blocks, codecs)
     for layer in storage.layers:
         layer.array.view(np.uint8)[:] = filler
-    weights = PanelWeights.take_over(random_weights(spec, dtype))
-    executor = CPUExecutor(spec, weights, storage, 512, num_threads)
+    executor = CPUExecutor(spec, panel_weights(spec, dtype), storage, 512, num_threads)
     others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
     pager = Pager(block_size, num_blocks, cache_spec.windows)
     return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others, pace=5)
@@ -153,7 +152,7 @@ def test_each_layer_has_a_calibrated_codec_of_its_own():
     def logits(*codecs: Codec) -> torch.Tensor:
         num_blocks = 100 * len(cache_spec.groups)
         storage = CPUStorage(cache_spec, num_blocks, codecs)
-        executor = CPUExecutor(MIXED, PanelWeights.take_over(random_weights(MIXED)), storage, 512)
+        executor = CPUExecutor(MIXED, panel_weights(MIXED), storage, 512)
         return decoders.run(
             executor, Pager(16, 100, cache_spec.windows), text, [NUM_TOKENS], [], pace=5
         )

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from cpu_executors import panel_weights
 from decoders import Pager, decoder_spec, let_go, random_weights, rope_spec
 
 from pagoda.cache import AttentionWindow
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.codecs import LATENT_CODECS, codec_of
 from pagoda.execution.cpu.executor import CPUExecutor
-from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec, QKNorm
 from pagoda.storage.cpu_storage import CPUStorage
@@ -71,8 +71,7 @@ def run(
     cache = spec.cache_spec(block_size, form, retention=retention)
     num_blocks = (companions + 1) * len(cache.groups) * -(-NUM_TOKENS // block_size)
     storage = CPUStorage(cache, num_blocks)
-    weights = PanelWeights.take_over(random_weights(spec))
-    executor = CPUExecutor(spec, weights, storage, NUM_TOKENS, num_threads)
+    executor = CPUExecutor(spec, panel_weights(spec), storage, NUM_TOKENS, num_threads)
     pager = Pager(block_size, num_blocks, cache.windows)
     sequence = pager.sequence(tokens())
     others = [pager.sequence(tokens()) for _ in range(companions)]

@@ -112,26 +112,26 @@ def attention(
     q, k, v = (part.transpose(0, 1) for part in heads)  # each [heads, tokens, head_dim]
     group_size = spec.num_heads // spec.num_kv_heads
     window = AttentionWindow(spec.sliding_window or EVERY_TOKEN).narrowed(retention)
-    if window.sinks:
-        row = _row
-        if codec is not None:
-            turned = k if spec.rope is None else rotate(k, spec.rope)
-            k, row = _recalled(codec.recall_keys, turned), _stored_row
-            v = _recalled(codec.value.recall, v)
-        k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
-        sinks = weights.sink_logits
-        attended = torch.stack([row(q, k, v, p, spec, window, sinks) for p in range(num_tokens)])
-        return linear(attended.view(num_tokens, q_width), weights.o, weights.o_bias)
+    plain_q, plain_k = q, k.repeat_interleave(group_size, dim=0)
     if spec.rope is not None:
         q, k = rotate(q, spec.rope), rotate(k, spec.rope)
     if codec is not None:
         k, v = _recalled(codec.recall_keys, k), _recalled(codec.value.recall, v)
     k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
-    positions = torch.arange(num_tokens)
-    distance = positions[:, None] - positions
-    seen = (distance >= 0) & (distance < window.window)
-    scores = _scores(q @ k.transpose(1, 2), spec).masked_fill(~seen, -torch.inf)
-    attended = _softmax(scores, weights.sink_logits) @ v
+    positions, sink_logits = torch.arange(num_tokens), weights.sink_logits
+    is_sink, distance = positions < window.sinks, positions[:, None] - positions
+    seen = (distance >= 0) & (is_sink | (distance < window.window))
+    products, num_whole = q @ k.transpose(1, 2), window.sinks + window.window
+    if codec is not None and window.sinks and spec.rope is not None:
+        # Stored keys are not rotated anew: the query is, as far from the sinks as if the window
+        # followed right behind them.
+        nearer = rotate(plain_q, spec.rope, positions.clamp(max=num_whole - 1))
+        products = torch.where(is_sink, nearer @ k.transpose(1, 2), products)
+    scores = _scores(products, spec).masked_fill(~seen, -torch.inf)
+    attended = _softmax(scores, sink_logits) @ v
+    if codec is None and window.sinks:  # rows from here on do not see all that is before them
+        for place in range(num_whole, num_tokens):
+            attended[:, place] = _row(plain_q, plain_k, v, place, spec, window, sink_logits)
     return linear(attended.transpose(0, 1).reshape(num_tokens, q_width), weights.o, weights.o_bias)
 
 
@@ -197,31 +197,6 @@ def _row(
         query, keys = rotate(query, spec.rope, places[-1:]), rotate(keys, spec.rope, places)
     weights = _softmax(_scores(query @ keys.transpose(1, 2), spec), sink_logits)
     return (weights @ v[:, kept])[:, 0]
-
-
-def _stored_row(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    position: int,
-    spec: AttentionSpec,
-    window: AttentionWindow,
-    sink_logits: torch.Tensor | None,
-) -> torch.Tensor:
-    """`_row` of keys that were stored, as they are read, rotated by their own positions: sinks meet
-    a query that is as far from them as if the window followed right behind."""
-    first = max(window.sinks, window.first_in_window(position))
-    sinks = [*range(min(window.sinks, position + 1))]
-    others = [*range(first, position + 1)]
-    furthest = min(position, window.sinks + window.window - 1)
-    query, scores = q[:, position : position + 1], []
-    for kept, place in ((sinks, furthest), (others, position)):
-        turned = query
-        if spec.rope is not None:
-            turned = rotate(query, spec.rope, torch.tensor([place]))
-        scores.append(turned @ k[:, kept].transpose(1, 2))
-    weights = _softmax(_scores(torch.cat(scores, dim=2), spec), sink_logits)
-    return (weights @ v[:, [*sinks, *others]])[:, 0]
 
 
 def _scores(products: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
