@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +19,10 @@ from pagoda.cache.watcher import CacheWatcher
 from pagoda.errors import InvalidOptionError
 from pagoda.replay.cache_replay import replay_cache
 from pagoda.replay.find_trace import find_trace
+from pagoda.replay.found import Found
 
 SIZE = 4
+TRACE = find_trace("synthetic:chat?requests=120&seed=5&system=100&message=40&answer=60")
 A, B, C = (list(range(start, start + 40)) for start in (100, 200, 300))
 
 
@@ -107,17 +109,23 @@ def test_a_shadow_of_the_size_and_policy_of_the_cache_is_the_cache() -> None:
     assert own.hit_rate == pytest.approx(found.hit_rate)
 
 
+@pytest.fixture(scope="module")
+def full_replay() -> Callable[[int, str], Found]:
+    """What `TRACE` finds by so many blocks and a policy, once: all policies ask for LRU's."""
+    return cache(lambda num, policy: replay_cache(TRACE, CacheManager(num, 16, eviction=policy)))
+
+
 @pytest.mark.parametrize("policy", sorted(EVICTION_POLICIES))
-def test_followed_whole_it_is_what_full_replays_find(policy: str) -> None:
-    trace = list(find_trace("synthetic:chat?requests=120&seed=5&system=100&message=40&answer=60"))
+def test_followed_whole_it_is_what_full_replays_find(
+    policy: str, full_replay: Callable[[int, str], Found]
+) -> None:
     curve = HitRateCurve(240, 16, policy, half_life=math.inf)
-    replay_cache(trace, CacheManager(240, 16, eviction=policy, watchers=[curve]))
+    replay_cache(TRACE, CacheManager(240, 16, eviction=policy, watchers=[curve]))
     assert curve.sampling_rate == 1
     for point in curve.points():
         if point.multiple < 0.5:
             continue  # too small for some of the requests, which a replay refuses
-        cache = CacheManager(point.num_blocks, 16, eviction=point.policy)
-        found = replay_cache(trace, cache)
+        found = full_replay(point.num_blocks, point.policy)
         assert not found.num_refused
         assert point.hit_rate == pytest.approx(found.hit_rate, abs=0.01), point
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,13 +49,12 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     model.save_pretrained(directory)
     files = locate(str(directory))
     spec = load_spec(files, max_model_len=NUM_TOKENS)
-    weights, taken_over = (
-        load_weights(files, spec, "float32", lambda done, total: None) for _ in range(2)
-    )
+    weights = load_weights(files, spec, "float32", lambda done, total: None)
+    panels = PanelWeights.take_over(deepcopy(weights))
     token_ids = np.random.default_rng(3).integers(0, spec.vocab_size, NUM_TOKENS).tolist()
     with torch.inference_mode():
         expected = model(torch.tensor([token_ids])).logits[0]
-    return Loaded(spec, weights, PanelWeights.take_over(taken_over), token_ids, expected)
+    return Loaded(spec, weights, panels, token_ids, expected)
 
 
 @pytest.mark.parametrize("way", WAYS)

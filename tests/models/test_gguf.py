@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -86,7 +87,7 @@ def test_every_quantisation_is_undone_in_chunks_of_any_size(
     quantisation, chunk_values, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(gguf_checkpoint, "_CHUNK_VALUES", chunk_values)
-    model = build_model(CASE)
+    model = build_model(replace(CASE, config={**CASE.config, "num_hidden_layers": 2}))
     files = locate(str(write_gguf(tmp_path / "q.gguf", model, quantisation=quantisation)))
     weights = load_weights(files, load_spec(files), "float32")
     state = model.state_dict()

@@ -38,12 +38,16 @@ def pieces(metadata: dict[str, Any], text: str) -> list[str]:
     return [piece.replace("Ġ", " ").replace("Ċ", "\n") for piece, _ in split.pre_tokenize_str(text)]
 
 
-@pytest.mark.parametrize("pre", SPLITTINGS)
+@pytest.fixture(scope="module", params=SPLITTINGS)
+def splitting(request: pytest.FixtureRequest) -> tokenizers.Tokenizer:
+    """Made once for all texts."""
+    return gguf_tokenizer(byte_level(request.param)).backend
+
+
 @given(text=st.text())
-def test_any_text_comes_back_whatever_the_splitting(pre, text):
-    backend = gguf_tokenizer(byte_level(pre)).backend
-    token_ids = backend.encode(text, add_special_tokens=False).ids
-    assert backend.decode(token_ids, skip_special_tokens=False) == text
+def test_any_text_comes_back_whatever_the_splitting(splitting, text):
+    token_ids = splitting.encode(text, add_special_tokens=False).ids
+    assert splitting.decode(token_ids, skip_special_tokens=False) == text
 
 
 SAMPLE = "it's  12345\n\nHTTPServer's x_1"

@@ -24,6 +24,8 @@ WINDOWS = st.just(FULL_ATTENTION) | st.builds(
     AttentionWindow, st.integers(1, 20), st.integers(0, 3)
 )
 RETENTIONS = st.sampled_from([None, None, "window:5", "streaming:sinks=2,window=7"])
+MANY = 9
+"""Requests, of up to three sequences for at most eight seats: a longer queue takes longer."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -118,6 +120,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         """Everything is there, and nothing has happened."""
 
+    @precondition(lambda self: len(self.alive) < MANY)
     @rule(
         copies=st.integers(1, 3),
         prompt=PROMPTS,
