@@ -9,12 +9,19 @@ from pagoda.engine.build import Model
 from pagoda.engine.devices.cpu_backend import CPUModel
 
 
-def with_layers(model: Model, numbers: Iterable[int]) -> Model:
-    """The same weights, but of these layers alone: another model, and a worse one."""
+def with_layers(model: Model, numbers: Iterable[int], num_logits: int | None = None) -> Model:
+    """The same weights, but of these layers alone: another model, and a worse one.
+
+    And of the first `num_logits` tokens alone, where not all are wanted: no other can be asked for.
+    """
     loaded = model.loaded
     assert isinstance(loaded, CPUModel)
     kept = tuple(numbers)
-    spec = replace(loaded.spec, layers=tuple(loaded.spec.layers[number] for number in kept))
+    spec = replace(
+        loaded.spec,
+        layers=tuple(loaded.spec.layers[number] for number in kept),
+        vocab_size=num_logits or loaded.spec.vocab_size,
+    )
     weights = replace(
         loaded.weights, layers=tuple(loaded.weights.layers[number] for number in kept)
     )

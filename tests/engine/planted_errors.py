@@ -1,13 +1,14 @@
 """Errors that come up at one place of a run: before one line, at one of the times it is reached.
 
 `Places` takes the lines of a run down, `Planted` raises at one of them. Both see the lines of some
-files alone, and of these not the functions that are named as skipped.
+files alone, and of these not the functions that are named as skipped. A run that is long says when
+a round of it begins: Python takes twice as long where it is traced, and one round is enough.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +23,13 @@ ROOT = Path(pagoda.__file__).parent
 
 
 class Place(NamedTuple):
-    """Before a line, when it is reached for the `turn`-th time."""
+    """Before a line, when it is reached for the `turn`-th time in a round."""
 
     file: str
     """Below the package."""
     line: int
+    round: int
+    """0 where a run has but one."""
     turn: int
 
 
@@ -48,7 +51,13 @@ class Places:
 
     def __init__(self, code: Code) -> None:
         self._code = code
-        self.num_turns: Counter[tuple[str, int]] = Counter()
+        self._round = 0
+        self._rounds: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        """Of each line: in which round each of its turns came."""
+
+    def begin_round(self, number: int) -> None:
+        """Lines belong to this round from now on."""
+        self._round = number
 
     @contextmanager
     def taken_down(self) -> Iterator[None]:
@@ -60,16 +69,22 @@ class Places:
 
     def _line(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
         if event == "line":
-            self.num_turns[frame.f_code.co_filename, frame.f_lineno] += 1
+            self._rounds[frame.f_code.co_filename, frame.f_lineno].append(self._round)
         return self._line
 
     def all(self) -> list[Place]:
         """Each line at its first turn, its last, and one in the middle."""
         return [
-            Place(str(Path(file).relative_to(ROOT)), line, turn)
-            for (file, line), num in sorted(self.num_turns.items())
-            for turn in sorted({1, (num + 1) // 2, num})
+            Place(str(Path(file).relative_to(ROOT)), line, *_in_its_round(rounds, turn))
+            for (file, line), rounds in sorted(self._rounds.items())
+            for turn in sorted({1, (len(rounds) + 1) // 2, len(rounds)})
         ]
+
+
+def _in_its_round(rounds: list[int], turn: int) -> tuple[int, int]:
+    """The round that the `turn`-th of all came in, and which of that round's it was."""
+    number = rounds[turn - 1]
+    return number, turn - rounds.index(number)
 
 
 def of_transfers(places: list[Place]) -> list[Place]:
@@ -83,6 +98,7 @@ class Planted:
     def __init__(self, code: Code, place: Place, error: BaseException) -> None:
         self._code = code
         self._file, self._at = str(ROOT / place.file), place.line
+        self._round = place.round
         self._turns_left = place.turn
         self._error = error
         self.frames: list[FrameType] = []
@@ -92,8 +108,13 @@ class Planted:
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        with traced(self._call):
+        with traced(None):
+            self.begin_round(0)
             yield
+
+    def begin_round(self, number: int) -> None:
+        """Python is traced in the place's own round alone, until the error has come."""
+        sys.settrace(self._call if number == self._round and not self.frames else None)
 
     def _call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         code = frame.f_code
@@ -126,7 +147,7 @@ def variables(frame: FrameType) -> dict[str, Any]:
 
 
 @contextmanager
-def traced(call: Callable[..., Any]) -> Iterator[None]:
+def traced(call: Callable[..., Any] | None) -> Iterator[None]:
     before = sys.gettrace()
     sys.settrace(call)
     try:

@@ -114,11 +114,13 @@ class Served:
         self.names: dict[int, str] = {}
         """The requests of all sequences there were, by their ids."""
 
-    def run(self) -> dict[str, Caller]:
-        """Answer everybody."""
+    def run(self, watch: Places | Planted | None = None) -> dict[str, Caller]:
+        """Answer everybody; `watch` is told of every step."""
         loop, step = Mailbox(), 0
         callers = {name: Caller(loop) for name in CROWD}
         while step <= ABORTED_AFTER or self.engine.has_unfinished:
+            if watch is not None:
+                watch.begin_round(step)
             for name, request in self.requests.items():
                 if ARRIVES.get(name, 0) == step:
                     self.thread.ask(request, None, callers[name], streams=True)  # type: ignore[arg-type]
@@ -218,7 +220,7 @@ async def test_an_error_anywhere_is_nobody_elses(served: Served, alone: dict[str
     served.engine.reset_prefix_cache()
     lines = Places(CODE)
     with lines.taken_down():
-        served.run()
+        served.run(lines)
     places, num_places = lines.all(), NUM_PLACES
     has_tiers = bool(served.engine.transfers.stats().shelves)
     if has_tiers:
@@ -231,7 +233,7 @@ async def test_an_error_anywhere_is_nobody_elses(served: Served, alone: dict[str
         error = (MemoryError, RuntimeError)[number % 2](f"planted at {place}")
         planted = Planted(CODE, place, error)
         with planted.armed():
-            callers = served.run()
+            callers = served.run(planted)
         if has_tiers:  # an error among stores is the last: no more is stored
             served.engine.transfers._has_failed = False  # type: ignore[attr-defined]
         num_reached += bool(planted.frames)

@@ -2,7 +2,7 @@
 
 By transformers in float32, where another order of summing changes no choice of a token, and by the
 whole model. Hit, miss, chunks, preemption and crowds by the whole model in one life, and one by one
-by every sixth layer, in float32 and in bfloat16: every token and how likely it was must agree.
+by every tenth layer, in float32 and in bfloat16: every token and how likely it was must agree.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ WHOLE_TOKENS, NUM_TOKENS = 32, 16
 BLOCK_SIZE = 16
 FEW_TOKENS, SMALL_BLOCK = 9, 8
 """Where an answer is one of many that have to agree: a block and a bit, behind any prompt."""
+FEW_LOGITS = 4096
+"""Of some of its layers, which would take longer for all tokens' than for all else."""
 LARGE_CHUNK = 128
 """Less than a share of the prompts."""
 Tokens = list[list[int]]
@@ -52,7 +54,8 @@ class Subject:
     def __init__(self, model: Model, num_tokens: int) -> None:
         assert len(PROMPTS) == 24
         self.model, self._num_tokens = model, num_tokens
-        self.prompts = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
+        encoded = map(model.tokenizer.encode, PROMPTS)
+        self.prompts = [[each % model.spec.vocab_size for each in prompt] for prompt in encoded]
         first = 2 * DTYPES.index(model.dtype)  # bfloat16 has the longest
         self.shared = range(first, len(PROMPTS), 3)
         """Prompts that are asked again and again: others in each dtype."""
@@ -117,8 +120,9 @@ def whole(model: Model) -> Subject:
 
 @pytest.fixture(scope="module")
 def some(model: Model) -> Subject:
-    """Every sixth layer."""
-    return Subject(with_layers(model, range(0, len(model.spec.layers), 6)), NUM_TOKENS)
+    """Every tenth layer."""
+    layers = range(0, len(model.spec.layers), 10)
+    return Subject(with_layers(model, layers, FEW_LOGITS), NUM_TOKENS)
 
 
 class Oracle:
@@ -204,9 +208,6 @@ def test_the_whole_model_answers_alike_whatever_the_cache_does(whole: Subject) -
     alone = whole.make(enable_prefix_caching=False)
     for prompt, answer in list(zip(whole.share, answers, strict=True))[::3]:
         assert told(alone, [prompt], FEW_TOKENS) == [answer]
-    short = whole.make_short(FEW_TOKENS)
-    assert told(short, whole.share, FEW_TOKENS) == answers
-    assert short.stats().num_preemptions > 0
     llm = whole.make(max_num_batched_tokens=15)
     preempt_every_fourth(llm)
     assert told(llm, whole.share, FEW_TOKENS) == answers
