@@ -29,7 +29,7 @@ PLACE = struct.Struct("H")
 """Of a group of tests among all groups. Its two bytes come out of a pipe together."""
 SECONDS_TO_END = 10.0
 """That a process has to end what its tests have begun, where the run is broken off."""
-MUCH_BYTES = 2**28
+MUCH_BYTES = 3 * 2**27
 """By which a process may grow and still take other tests."""
 GROWN = 64
 """The exit code of a process that takes no more tests because it has grown."""
@@ -91,14 +91,13 @@ class Forks:
         while running:
             for connection in wait(list(running)):
                 assert isinstance(connection, Connection)
-                teller = running[connection]
-                try:
-                    for hook, told in connection.recv():
-                        teller.tell(hook, told)
-                except EOFError:
-                    del running[connection]
-                    if teller.tell_end():
+                received = _received(connection)
+                if received is None:
+                    if running.pop(connection).tell_end():
                         running |= self._forked(session, groups)
+                else:
+                    for hook, told in received:
+                        running[connection].tell(hook, told)
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
 
@@ -214,6 +213,15 @@ class Sender:
 
     def _add(self, hook: str, **told: object) -> None:
         self._unsent.append((hook, told))
+
+
+def _received(connection: Connection) -> list[Told] | None:
+    """What a process sent next; None if it has ended. A process that is forked where an error is
+    being handled would find it behind each of its own."""
+    try:
+        return list(connection.recv())
+    except EOFError:
+        return None
 
 
 def _run(session: pytest.Session, items: Iterator[pytest.Item], sender: Connection) -> None:
