@@ -31,8 +31,8 @@ SECONDS_TO_END = 10.0
 """That a process has to end what its tests have begun, where the run is broken off."""
 MUCH_BYTES = 3 * 2**27
 """By which a process may grow and still take other tests."""
-GROWN = 64
-"""The exit code of a process that takes no more tests because it has grown."""
+GROWN, BROKEN_OFF = 64, 130
+"""Exit codes of a process that takes no more tests: it has grown, or was interrupted in one."""
 
 Group = list[pytest.Item]
 """Tests that one process runs, one after the other."""
@@ -56,25 +56,31 @@ class Forks:
         running: dict[Connection, Teller] = {}
         try:
             for _ in range(self._num_processes):
-                running |= self._forked(session, groups)
+                running |= self._forked(session, groups, running)
             self._tell_all(session, groups, running)
         finally:
+            for teller in running.values():
+                teller.interrupt()
             for teller in running.values():
                 teller.end()
         return True
 
-    def _forked(self, session: pytest.Session, groups: Groups) -> dict[Connection, Teller]:
-        """A new process, by where it sends what happens."""
+    def _forked(
+        self, session: pytest.Session, groups: Groups, running: dict[Connection, Teller]
+    ) -> dict[Connection, Teller]:
+        """A new process beside those that are running, by where it sends what happens."""
         num_threads = psutil.Process().num_threads()
         assert num_threads == 1, "a thread is running, which would be missing in a forked process"
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
 
         def run() -> None:
+            for each in (receiver, *running):
+                each.close()  # where nobody reads any more, whoever sends ends
             self._begin()
             growth = Growth()
-            _run(session, groups.taken_until(growth.is_much), sender)
-            sys.exit(GROWN if growth.was_much else 0)
+            is_whole = _run(session, groups.taken_until(growth.is_much), sender)
+            sys.exit(BROKEN_OFF if not is_whole else GROWN if growth.was_much else 0)
 
         process = context.Process(target=run)
         process.start()
@@ -94,12 +100,14 @@ class Forks:
                 received = _received(connection)
                 if received is None:
                     if running.pop(connection).tell_end():
-                        running |= self._forked(session, groups)
+                        running |= self._forked(session, groups, running)
                 else:
                     for hook, told in received:
                         running[connection].tell(hook, told)
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
+                if session.shouldstop:
+                    raise session.Interrupted(session.shouldstop)
 
 
 class Groups:
@@ -122,13 +130,18 @@ class Growth:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._most_bytes = self._process.memory_info().rss + MUCH_BYTES
+        self._most_bytes = self._own_bytes() + MUCH_BYTES
         self.was_much = False
         """When it was last looked at."""
 
     def is_much(self) -> bool:
-        self.was_much = self._process.memory_info().rss > self._most_bytes
+        self.was_much = self._own_bytes() > self._most_bytes
         return self.was_much
+
+    def _own_bytes(self) -> int:
+        """Without what is mapped from files."""
+        memory = self._process.memory_info()
+        return int(memory.rss - memory.shared)
 
 
 class Teller:
@@ -166,12 +179,15 @@ class Teller:
             self._session.shouldfail = why
         return code == GROWN
 
-    def end(self) -> None:
-        """If the process still runs: as from the keyboard, so that its test ends what it began."""
+    def interrupt(self) -> None:
+        """As from the keyboard, so that the test ends what it began."""
         if self._process.pid is not None and self._process.is_alive():
             os.kill(self._process.pid, signal.SIGINT)
-            self._process.join(SECONDS_TO_END)
-            self._process.kill()
+
+    def end(self) -> None:
+        """Within some seconds."""
+        self._process.join(SECONDS_TO_END)
+        self._process.kill()
 
 
 class Sender:
@@ -224,8 +240,9 @@ def _received(connection: Connection) -> list[Told] | None:
         return None
 
 
-def _run(session: pytest.Session, items: Iterator[pytest.Item], sender: Connection) -> None:
-    """In a process of its own: the tests, and what ends a run of pytest."""
+def _run(session: pytest.Session, items: Iterator[pytest.Item], sender: Connection) -> bool:
+    """In a process of its own: the tests, and what ends a run of pytest. Returns whether all ran,
+    and none was interrupted."""
     config = session.config
     config.workerinput = {}  # type: ignore[attr-defined]  # by this plugins know such a process
     plugins = config.pluginmanager
@@ -240,8 +257,10 @@ def _run(session: pytest.Session, items: Iterator[pytest.Item], sender: Connecti
     try:
         for item, following in pairwise(chain(items, [None])):
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        return True
     except (KeyboardInterrupt, pytest.exit.Exception):
-        pass
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what ends now ends once
+        return False
     finally:
         config.hook.pytest_sessionfinish(session=session, exitstatus=pytest.ExitCode.OK)
         telling.send()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import forks
 
 FILES = {
@@ -65,7 +67,7 @@ def test_lives():
     pass
 
 def test_dies():
-    os._exit(3)
+    {death}
 
 def test_never_runs():
     pass
@@ -102,10 +104,12 @@ def test_a_process_that_has_grown_makes_room_for_another(tmp_path: Path) -> None
     assert len(begun) == len(ended) == 2
 
 
-def test_a_process_that_dies_fails_its_test(tmp_path: Path) -> None:
-    (tmp_path / "test_dies.py").write_text(DYING)
+@pytest.mark.parametrize(("death", "code"), [("os._exit(3)", 3), ("raise KeyboardInterrupt", 130)])
+def test_a_process_that_dies_fails_its_test(tmp_path: Path, death: str, code: int) -> None:
+    (tmp_path / "test_dies.py").write_text(DYING.format(death=death))
     told = run(tmp_path, "test_dies.py")
-    assert "FAILED test_dies.py::test_dies - the process that ran this test ended with 3" in told
+    why = f"the process that ran this test ended with {code}"
+    assert f"FAILED test_dies.py::test_dies - {why}" in told
     assert "1 failed, 1 passed" in told
 
 

@@ -74,7 +74,8 @@ MUST_NOT_LOAD = {
 def test_an_import_loads_nothing_heavy() -> None:
     """All in one interpreter, which says behind which of them something heavy is there."""
     checked = [
-        f"{statement}\nfound = {set(heavy)} & set(sys.modules)\nassert not found, found"
+        f"{statement}\nfound = {set(heavy)} & set(sys.modules)\n"
+        f"assert not found, ({statement!r}, found)"
         for statement, heavy in MUST_NOT_LOAD.items()
     ]
     loaded_by("\n".join(checked), SOURCE)

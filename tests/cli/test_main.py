@@ -161,13 +161,15 @@ def test_a_wrong_option_is_refused_before_anything_heavy_is_loaded() -> None:
 def test_a_limit_names_flags_and_a_config_keeps_its_fields(
     engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A value stays as it was typed, whatever it looks like."""
-    engine.fail = InvalidOptionError("block_size", "block_size", "is no block_size or num_layers")
+    """A value stays as it was typed, whatever it looks like, and so does a path."""
+    engine.fail = InvalidOptionError(
+        "block_size", "block_size", "/data/block_size is no block_size"
+    )
     assert run(["generate", "a"]) == 2
     engine.fail = ModelError("dtype", "x", "not beside max_model_len")
     assert run(["generate", "a"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "pagoda: error: --block-size='block_size': is no --block-size or num_layers",
+        "pagoda: error: --block-size='block_size': /data/block_size is no --block-size",
         "pagoda: error: dtype='x': not beside max_model_len",
     ]
 

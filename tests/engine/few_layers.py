@@ -12,7 +12,7 @@ from pagoda.engine.devices.cpu_backend import CPUModel
 def with_layers(model: Model, numbers: Iterable[int], num_logits: int | None = None) -> Model:
     """The same weights, but of these layers alone: another model, and a worse one.
 
-    And of the first `num_logits` tokens alone, where not all are wanted: no other can be asked for.
+    And of the first `num_logits` tokens alone, where not all are wanted: prompts hold no others.
     """
     loaded = model.loaded
     assert isinstance(loaded, CPUModel)

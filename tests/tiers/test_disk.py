@@ -233,9 +233,7 @@ def test_one_process_stores_in_a_folder(make: Callable[..., DiskTier], path: Pat
     assert fault(lambda: held(inspected)) is TierFault.UNREACHABLE
     assert not path.exists()
     store(first, 0, 1)
-    with pytest.raises(
-        TierError, match=f"{path} is in use by process {os.getpid()}: end that one, or"
-    ):
+    with pytest.raises(TierError, match=f"{path} is in use by process {os.getpid()}: give"):
         held(second)
     assert load(inspected, 0) == [FRAMES[NAMES[0]]]
     assert fault(lambda: store(inspected, 2)) is TierFault.DENIED

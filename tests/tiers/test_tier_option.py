@@ -214,7 +214,7 @@ def test_a_folder_in_use_is_told_at_each_start(
         require_tier(option)
         (told,) = caplog.messages
         assert told.startswith(f"the tier {option} is not used until it is well: ")
-        told_who = f"{places / 'ours'} is in use by process {os.getpid()}: end that one, or give"
+        told_who = f"{places / 'ours'} is in use by process {os.getpid()}: give"
         assert told_who in told
     holder.close()
     caplog.clear()

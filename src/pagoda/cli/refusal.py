@@ -8,8 +8,8 @@ from typing import Any
 
 from pagoda.errors import ModelError, RefusedError, shorten
 
-_FIELD = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
-"""As fields of several words are written, in the middle of a sentence."""
+_FIELD = re.compile(r"(?<![\w/.'\"-])[a-z]+(?:_[a-z0-9]+)+(?![\w/.'\"-]\w)")
+"""As fields of several words are written in the middle of a sentence, not in what was given."""
 
 
 def refusal(error: RefusedError, flags: Mapping[str, str]) -> str:

@@ -29,8 +29,8 @@ _NO_BFLOAT16 = (*_VOLTA, "T4")
 _CACHES_OF_GPUS = ("fp8_per_token_head", "int8_", "int4_", "turboquant_", "nvfp4")
 """Beginnings of formats that vLLM has in Triton and CUDA alone; its kernels for x86 read fp8 beside
 plain numbers (vLLM's pull request 39445), those for ARM nothing else."""
-_IN_PLACE = "float16"
-"""Of bfloat16 there."""
+_INSTEAD_OF_BFLOAT16 = "float16"
+"""Where a device has no bfloat16."""
 _GPU_VENDORS = ("nvidia", "amd")
 _GPU_BLOCK = 16
 """What its blocks are a multiple of in vLLM's attention on GPUs."""
@@ -69,7 +69,7 @@ def _caches_refused_on(device: Accelerator) -> tuple[str, ...]:
 
 def dtype_on(device: Accelerator | None, own: str) -> str:
     """What vLLM computes in where nothing is said, `own` being the checkpoint's dtype."""
-    return _IN_PLACE if device is not None and own in refused_on(device).dtypes else own
+    return _INSTEAD_OF_BFLOAT16 if device is not None and own in refused_on(device).dtypes else own
 
 
 def refusals(

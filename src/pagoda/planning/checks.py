@@ -14,7 +14,8 @@ from pagoda.planning.tables import Accelerator
 def dtype_of_run(request: PlanRequest, own: str, device: Accelerator | None) -> str:
     """vLLM's dtype of weights that are not quantised, `own` being the checkpoint's.
 
-    Where nothing is said it takes bfloat16 in place of float32, and what the device has.
+    Where nothing is said it takes bfloat16 in place of float32, and float16 where the device has no
+    bfloat16.
     """
     if request.dtype == "auto":
         return dtype_on(device, {"float32": "bfloat16"}.get(own, own))

@@ -25,7 +25,7 @@ from pagoda.sizing.skipped_layers import SkippedLayers
 
 AUTO = "auto"
 STORED_FORMATS = (*FLOAT_DTYPES, *CODED_FORMATS, INT8_LATENTS)
-"""What there is a device for that stores it."""
+"""What some device can store."""
 _TOLD = {canonical("fp8"): "fp8"}
 """The name that a format goes by, where that is another."""
 

@@ -137,7 +137,7 @@ class DiskFolder:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             who = f"process {owner}" if owner.isdigit() else "another process"
-            limit = f"{self._root} is in use by {who}: end that one, or give each its own folder"
+            limit = f"{self._root} is in use by {who}: give each its own folder"
             raise TierError(TierFault.IN_USE, limit) from None
         return lock
 
