@@ -34,8 +34,6 @@ MUCH_BYTES = 3 * 2**27
 GROWN, BROKEN_OFF = 64, 130
 """Exit codes of a process that takes no more tests: it has grown, or was interrupted in one."""
 
-Group = list[pytest.Item]
-"""Tests that one process runs, one after the other."""
 Told = tuple[str, dict[str, Any]]
 """A hook of pytest's, and what it was called with, in plain values."""
 
