@@ -38,8 +38,10 @@ def url(checkpoint: Path) -> Iterator[str]:
     options = EngineOptions(
         str(checkpoint), max_model_len=256, num_gpu_blocks_override=100, block_size=4, threads=1
     )
+    engine = AsyncEngine.load(options)
+    engine.warm_up()  # as `pagoda serve` does: what is compiled in a step, no event tells of
     keys = KeyRing(KEYS, operators=["key-of-the-house"])
-    with live_server(AsyncEngine.load(options), keys=keys) as url:
+    with live_server(engine, keys=keys) as url:
         yield url
 
 
