@@ -12,6 +12,10 @@ from hypothesis import HealthCheck, settings
 
 from pagoda.engine.devices.cores import num_usable_cores
 
+# NumPy's threads would wait for cores that another process computes on. It starts them when it is
+# imported, by conftests below as well, whose folders the command line names.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
@@ -51,11 +55,9 @@ def num_processes(given: str) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """What is kept of a model, its calibrations, lies in the checkout and not with the user's."""
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "kept")
-    num_processes = config.getoption("num_processes")
-    if num_processes > 1:  # NumPy's threads would wait for cores that another process computes on
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"
     config.pluginmanager.import_plugin("each_process")
     config.pluginmanager.import_plugin("log_lines")
+    num_processes = config.getoption("num_processes")
     if num_processes > 1:
         import torch
 

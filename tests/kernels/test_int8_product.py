@@ -77,7 +77,7 @@ def product(name: str, records: Array, panel: Array) -> Array:
     out = np.full((num_rows, SUMS_BYTES // 4), np.nan, np.float32)
     call_routine(
         int8_routine(name), out.ctypes.data, records.ctypes.data, num_rows * RECORD_BYTES,
-        num_rows, panel.ctypes.data, spans,
+        num_rows, panel.ctypes.data, spans, panel.ctypes.data,
     )  # fmt: skip
     assert np.isnan(out[:, PANEL:]).all()
     return out[:, :PANEL]

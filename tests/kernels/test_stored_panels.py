@@ -104,7 +104,7 @@ def test_few_rows_meet_a_panel_in_registers():
         x, out = inputs(num_rows, width), np.empty((num_rows, SUMS_BYTES // 4), np.float32)
         call_routine(
             few_rows_routine("Q6_K"), out.ctypes.data, x.ctypes.data, width // 2, num_rows,
-            panel.ctypes.data, num_spans,
+            panel.ctypes.data, num_spans, panel.ctypes.data,
         )  # fmt: skip
         assert_close(out[:, :PANEL], seen(x).astype(np.float64) @ weight.T, "float32")
 

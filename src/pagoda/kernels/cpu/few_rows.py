@@ -24,7 +24,7 @@ from pagoda.kernels.cpu.stored_numbers import raised_by
 from pagoda.kernels.cpu.stored_panels import Groups
 from pagoda.kernels.cpu.stored_scales import Scales
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
-from pagoda.kernels.cpu.stored_words import SPAN, STEPS, TOGETHER, ask_ahead
+from pagoda.kernels.cpu.stored_words import SPAN, STEPS, TOGETHER, Blocks, ask_codes, ask_head
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.tile import Tile, for_each_row_count
 from pagoda.kernels.cpu.vector import (
@@ -54,14 +54,17 @@ those of other columns should be added meanwhile."""
 def few_rows_routine(name: str) -> Any:
     """For panels of a type. Compiles it or takes it from disk."""
 
-    def multiply_few(out: int, x: int, depth: int, rows: int, panel: int, spans: int) -> None:
+    def multiply_few(
+        out: int, x: int, depth: int, rows: int, panel: int, spans: int, following: int
+    ) -> None:
         """out[:rows, :PANEL] = x[:rows] · a panel of so many spans; by addresses.
 
-        out: float32, `SUMS_BYTES` from row to row; x: bfloat16, `depth` groups from row to row.
+        out: float32, `SUMS_BYTES` from row to row; x: bfloat16, `depth` groups from row to row;
+        following: the panel that is read next.
         """
-        _multiply_few((out, x, depth, rows, panel, spans), name)
+        _multiply_few((out, x, depth, rows, panel, spans, following), name)
 
-    return compiled(multiply_few, 6)
+    return compiled(multiply_few, 7)
 
 
 @emitted
@@ -69,13 +72,16 @@ def _multiply_few(typing: Any, args: Any, name: Any) -> Any:
     stored = STORED_TYPES[name.literal_value]
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        out, x, depth, rows, panel, spans = values
-        panel = builder.inttoptr(panel, BYTE.as_pointer())
+        out, x, depth, rows, panel, spans, following = values
+        panel, following = (
+            builder.inttoptr(each, BYTE.as_pointer()) for each in (panel, following)
+        )
+        blocks = Blocks(builder, stored, panel, spans, following)
         out_rows = row_pointers(builder, pointer(builder, out), index(SUMS_BYTES // 4), FEW_ROWS)
         x_rows = row_pointers(builder, pointer(builder, x), depth, FEW_ROWS)
 
         def emit_rows(count: int) -> None:
-            _Product(builder, stored, x_rows[:count], panel, spans).emit(out_rows[:count])
+            _Product(builder, stored, x_rows[:count], blocks).emit(out_rows[:count])
 
         for_each_row_count(builder, rows, FEW_ROWS, emit_rows)
 
@@ -85,11 +91,9 @@ def _multiply_few(typing: Any, args: Any, name: Any) -> Any:
 class _Product:
     """Emits the product of some rows with one panel."""
 
-    def __init__(
-        self, builder: Any, stored: StoredType, x_rows: list[Any], panel: Any, spans: Any
-    ) -> None:
+    def __init__(self, builder: Any, stored: StoredType, x_rows: list[Any], blocks: Blocks) -> None:
         self._builder, self._stored = builder, stored
-        self._x_rows, self._panel, self._spans = x_rows, panel, spans
+        self._x_rows, self._blocks = x_rows, blocks
         self._tiles = {
             column: Tile(builder, TOGETHER == 2, len(x_rows), [LANES]) for column in _COLUMNS
         }
@@ -100,18 +104,18 @@ class _Product:
         """Write the sums to pointers to their rows."""
         builder, stored = self._builder, self._stored
         spans = index(stored.block_values // SPAN)
-        with cgutils.for_range(builder, builder.udiv(self._spans, spans)) as blocks:
-            size = index(PANEL * stored.block_bytes)
-            block = builder.gep(self._panel, [builder.mul(blocks.index, size)])
+        with cgutils.for_range(builder, self._blocks.count) as blocks:
+            block, asked = self._blocks.at(blocks.index)
+            ask_head(builder, stored, asked)
             for column in _COLUMNS:
                 self._scales.prepare(builder.gep(block, [index(column)]), index(column))
             start = builder.mul(blocks.index, spans)
             with cgutils.for_range(builder, spans) as each:
-                self._add_span(block, each.index, builder.add(start, each.index))
+                self._add_span(block, asked, each.index, builder.add(start, each.index))
         for column, tile in self._tiles.items():
             tile.store([builder.gep(row, [index(column)]) for row in out_rows])
 
-    def _add_span(self, block: Any, span: Any, number: Any) -> None:
+    def _add_span(self, block: Any, asked: Any, span: Any, number: Any) -> None:
         """Add a block's span to the sums; number: which it is of the panel's."""
         builder, stored = self._builder, self._stored
         groups: dict[int, Groups] = {}
@@ -121,8 +125,7 @@ class _Product:
                 if turn == 0:
                     place = index(column)
                     groups[column] = Groups(builder, stored, self._scales, block, place, span)
-                    if len(rows) > 1:
-                        ask_ahead(builder, stored, block, place, span)
+                    ask_codes(builder, stored, asked, place, span)
                 if begin is None:
                     rows, begin = self._span_of_rows(number)
                 for step in range(turn, turn + _IN_TURN):

@@ -26,12 +26,15 @@ from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.stored_scales import Scales
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
 from pagoda.kernels.cpu.stored_words import (
+    AHEAD_BYTES,
     BAND,
     BYTES,
     SPAN,
     TOGETHER,
+    Blocks,
     Words,
-    ask_ahead,
+    ask_codes,
+    ask_head,
     codes_of_span,
 )
 from pagoda.kernels.cpu.sums import SUMS_BYTES
@@ -57,23 +60,24 @@ _GROUPS = SPAN // _GROUP
 _ROW_ALONE = UNIT.byte_products == 2
 """A row alone has code of its own: where registers are small, a quarter of a panel's columns are
 multiplied at once, and loading the row's codes for each of them takes as long as multiplying."""
-_AHEAD_BYTES = 2048
-"""How far memory is asked for one row."""
+_AHEAD_BYTES = 2048 if _ROW_ALONE else AHEAD_BYTES
 
 
 @cache
 def int8_routine(name: str) -> Any:
     """For panels of one of `BYTE_TYPES`. Compiles it or takes it from disk."""
 
-    def multiply_rounded(out: int, x: int, stride: int, rows: int, panel: int, spans: int) -> None:
+    def multiply_rounded(
+        out: int, x: int, stride: int, rows: int, panel: int, spans: int, following: int
+    ) -> None:
         """out[:rows, :PANEL] = rows · a panel of so many spans; by addresses.
 
         out: float32, `SUMS_BYTES` from row to row; x: records of the first row (`int8_rows`),
-        `stride` bytes from span to span.
+        `stride` bytes from span to span; following: the panel that is read next.
         """
-        _multiply_rounded((out, x, stride, rows, panel, spans), name)
+        _multiply_rounded((out, x, stride, rows, panel, spans, following), name)
 
-    return compiled(multiply_rounded, 6)
+    return compiled(multiply_rounded, 7)
 
 
 @emitted
@@ -91,13 +95,16 @@ class _Product:
 
     def __init__(
         self, builder: Any, stored: StoredType, out: Any, x: Any, stride: Any, rows: Any,
-        panel: Any, spans: Any,
+        panel: Any, spans: Any, following: Any,
     ) -> None:  # fmt: skip
         self._builder, self._stored = builder, stored
         self._out = pointer(builder, out)
         self._x = builder.inttoptr(x, BYTE.as_pointer())
-        self._panel = builder.inttoptr(panel, BYTE.as_pointer())
-        self._stride, self._rows, self._spans = stride, rows, spans
+        panel, following = (
+            builder.inttoptr(each, BYTE.as_pointer()) for each in (panel, following)
+        )
+        self._blocks = Blocks(builder, stored, panel, spans, following, _AHEAD_BYTES)
+        self._stride, self._rows = stride, rows
         self._bytes = ByteCodes.of(stored)
         self._scales = Scales(builder, stored, PANEL, self._bytes.bias)
 
@@ -117,10 +124,10 @@ class _Product:
         self._clear()
         builder = self._builder
 
-        def emit_span(block: Any, span: Any, records: Any) -> None:
+        def emit_span(block: Any, asked: Any, span: Any, records: Any) -> None:
             with cgutils.for_range(builder, index(PANEL // _COLUMNS)) as parts:
                 column = builder.mul(parts.index, index(_COLUMNS))
-                self._multiply_part(block, span, column, records)
+                self._multiply_part(block, asked, span, column, records)
 
         self._for_each_span(emit_span)
 
@@ -130,9 +137,9 @@ class _Product:
         columns = range(0, PANEL, _COLUMNS)
         cells = [cgutils.alloca_once_value(builder, constant(kind, 0.0)) for _ in columns]
 
-        def emit_span(block: Any, span: Any, record: Any) -> None:
+        def emit_span(block: Any, asked: Any, span: Any, record: Any) -> None:
             for first in range(0, PANEL, LANES):
-                ask_ahead(builder, self._stored, block, index(first), span, _AHEAD_BYTES)
+                ask_codes(builder, self._stored, asked, index(first), span)
             for first, cell in zip(columns, cells, strict=True):
                 column = index(first)
                 codes, scales = self._codes(block, span, column), self._scales_of(span, column)
@@ -142,20 +149,20 @@ class _Product:
         for first, cell in zip(columns, cells, strict=True):
             store_vector(builder, builder.load(cell), self._sums(index(0), index(first)))
 
-    def _for_each_span(self, emit: Callable[[Any, Any, Any], None]) -> None:
-        """emit: gets a block, the number of a span of it, and that span's records."""
+    def _for_each_span(self, emit: Callable[[Any, Any, Any, Any], None]) -> None:
+        """emit: gets a block, the one that is asked for, a span's number, and its records."""
         builder, stored = self._builder, self._stored
         spans = index(stored.block_values // SPAN)
-        with cgutils.for_range(builder, builder.udiv(self._spans, spans)) as blocks:
-            size = index(PANEL * stored.block_bytes)
-            block = builder.gep(self._panel, [builder.mul(blocks.index, size)])
+        with cgutils.for_range(builder, self._blocks.count) as blocks:
+            block, asked = self._blocks.at(blocks.index)
+            ask_head(builder, stored, asked)
             with cgutils.for_range(builder, index(PANEL // LANES)) as parts:
                 row = builder.mul(parts.index, index(LANES))
                 self._scales.prepare(builder.gep(block, [row]), row)
             start = builder.mul(blocks.index, spans)
             with cgutils.for_range(builder, spans) as each:
                 place = builder.mul(builder.add(start, each.index), self._stride)
-                emit(block, each.index, builder.gep(self._x, [place]))
+                emit(block, asked, each.index, builder.gep(self._x, [place]))
 
     def _clear(self) -> None:
         builder = self._builder
@@ -169,11 +176,10 @@ class _Product:
         place = builder.add(builder.mul(row, index(SUMS_BYTES // 4)), column)
         return builder.gep(self._out, [place])
 
-    def _multiply_part(self, block: Any, span: Any, column: Any, records: Any) -> None:
+    def _multiply_part(self, block: Any, asked: Any, span: Any, column: Any, records: Any) -> None:
         """Add a span's products with `_COLUMNS` columns."""
         builder, stored = self._builder, self._stored
-        with builder.if_then(builder.icmp_signed(">", self._rows, index(1))):
-            ask_ahead(builder, stored, block, column, span)
+        ask_codes(builder, stored, asked, column, span)
         codes, scales = self._codes(block, span, column), self._scales_of(span, column)
         with cgutils.for_range(builder, self._rows) as rows:
             record = builder.gep(records, [builder.mul(rows.index, index(RECORD_BYTES))])

@@ -187,17 +187,17 @@ def _multiply_stored(
     """
     decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + SLICE_BYTES
     sums = memory + column * 4
-    width, asks = 2 * rows.depth, 1 if rows.num_rows > 1 else 0
+    width = 2 * rows.depth
     for first in range(0, width, SLICE_VALUES):
         count = min(SLICE_VALUES, width - first)
-        call(panel.decode, (decoded, panel.address, first, count, 0, PANEL, asks))
+        call(panel.decode, (decoded, panel.address, first, count, 0, PANEL, 1))
         part, stride = rows.x + 2 * first, rows.depth
         if routines.widen != 0:
             call(routines.widen, (memory + _WIDENED, part, rows.num_rows, 4 * rows.depth, count))
             part, stride = memory + _WIDENED, SLICE_VALUES
         groups = count // TOGETHER
         if is_pair:
-            call(other.decode, (decoded_other, other.address, first, count, 0, PANEL, asks))
+            call(other.decode, (decoded_other, other.address, first, count, 0, PANEL, 1))
             _multiply_pair(
                 _decoded(routines), sums, part, rows.num_rows, stride, decoded, decoded_other,
                 groups, 0, 0, first,
@@ -212,19 +212,23 @@ def _multiply_stored(
 @njit(error_model="numpy")
 def _multiply_alone(
     routines: ProductRoutines, memory: int, column: int, rows: Rows, panel: PanelEntry, width: int,
-    ahead: int,
+    ahead: int, following: int,
 ) -> None:  # fmt: skip
-    """The sums in a thread's memory, from `column` on, = rows · one panel of any kind."""
+    """The sums in a thread's memory, from `column` on, = rows · one panel of any kind.
+
+    ahead: what a plain panel asks from memory meanwhile; following: the panel that is read next.
+    """
     sums = memory + column * 4
     if _is_rounded(rows, panel):
         spans = 2 * rows.depth // SPAN
         call(
             panel.rounded,
-            (sums, rows.records, rows.record_stride, rows.num_rows, panel.address, spans),
-        )
+            (sums, rows.records, rows.record_stride, rows.num_rows, panel.address, spans,
+             following),
+        )  # fmt: skip
     elif panel.few != 0 and rows.num_rows <= FEW_ROWS:
         spans = 2 * rows.depth // SPAN
-        call(panel.few, (sums, rows.x, rows.depth, rows.num_rows, panel.address, spans))
+        call(panel.few, (sums, rows.x, rows.depth, rows.num_rows, panel.address, spans, following))
     elif panel.decode != 0:
         _multiply_stored(routines, memory, column, rows, panel, panel, False)
     else:
@@ -302,9 +306,12 @@ def multiply_item(
             other.address, part.depth, ahead.first, ahead.other, 0,
         )  # fmt: skip
     else:
-        _multiply_alone(routines, memory, 0, part, panel, size, ahead.first)
+        following = other.address if other_size > 0 else ahead.first
+        _multiply_alone(routines, memory, 0, part, panel, size, ahead.first, following)
         if other_size > 0:
-            _multiply_alone(routines, memory, PANEL, part, other, other_size, ahead.other)
+            _multiply_alone(
+                routines, memory, PANEL, part, other, other_size, ahead.other, ahead.first
+            )
     wanted = size if is_gated else size + other_size
     call(
         target.use,

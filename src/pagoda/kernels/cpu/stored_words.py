@@ -35,8 +35,9 @@ LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 """What holds low and high parts of codes."""
 BYTES = 4
 """Steps whose parts lie in the bytes of one word, masked."""
+AHEAD_BYTES = 4096
+"""How long before it is read memory is asked for what is read."""
 _EVERY_BYTE = 0x01010101
-_AHEAD_BYTES = 4096
 
 
 def low_bit(step: int, bits: int) -> int:
@@ -70,18 +71,55 @@ def codes_of_span(builder: Any, stored: StoredType, block: Any, row: Any, span: 
     return builder.gep(block, [builder.add(head, builder.mul(number, index(span_bytes(stored))))])
 
 
-def ask_ahead(
-    builder: Any, stored: StoredType, block: Any, row: Any, span: Any, by: int = _AHEAD_BYTES
-) -> None:
-    """Ask memory for what is read a page after the codes of a span, of `LANES` rows from `row` on.
+def ask_codes(builder: Any, stored: StoredType, block: Any, row: Any, span: Any) -> None:
+    """Ask memory for the codes of a span, of `LANES` rows from `row` on.
 
-    Or `by` bytes after. A CPU reads ahead by itself, but not as far as is wanted where each code is
-    worked on for long: with two rows or more. One row alone is read no faster, but where its code
-    is that of `int8_product` for CPUs with AVX2.
+    A CPU reads ahead by itself, but not as far as is wanted, often not into the next page,
+    and never into the panel that a thread takes next.
     """
     codes = codes_of_span(builder, stored, block, row, span)
-    for line in range(0, TOGETHER * span_bytes(stored), LINE_BYTES):
-        prefetch(builder, builder.gep(codes, [index(by + line)]))
+    _ask(builder, codes, TOGETHER * span_bytes(stored))
+
+
+def ask_head(builder: Any, stored: StoredType, block: Any) -> None:
+    """Ask memory for what is before the codes of a block."""
+    _ask(builder, block, PANEL * len(stored.head))
+
+
+def _ask(builder: Any, start: Any, num_bytes: int) -> None:
+    for line in range(0, num_bytes, LINE_BYTES):
+        prefetch(builder, builder.gep(start, [index(line)]))
+
+
+class Blocks:
+    """The blocks of a panel in order, and for each the one that memory is asked for meanwhile."""
+
+    def __init__(
+        self, builder: Any, stored: StoredType, panel: Any, spans: Any, following: Any,
+        ahead_bytes: int = AHEAD_BYTES,
+    ) -> None:  # fmt: skip
+        """panel: pointer to its first byte; spans: so many it has; following: to the panel that is
+        read next, of which the first `ahead_bytes` are asked for."""
+        self._builder, self._panel, self._following = builder, panel, following
+        self._block_bytes = PANEL * stored.block_bytes
+        self._later = -(-ahead_bytes // self._block_bytes)
+        self.count = builder.udiv(spans, index(stored.block_values // SPAN))
+
+    def at(self, number: Any) -> tuple[Any, Any]:
+        """Pointers to a block, and to the one that comes so many bytes later."""
+        builder = self._builder
+        later = builder.add(number, index(self._later))
+        left = builder.sub(later, self.count)
+        asked = builder.select(
+            builder.icmp_signed("<", left, index(0)),
+            self._from(self._panel, later),
+            self._from(self._following, left),
+        )
+        return self._from(self._panel, number), asked
+
+    def _from(self, panel: Any, number: Any) -> Any:
+        place = self._builder.mul(number, index(self._block_bytes))
+        return self._builder.gep(panel, [place])
 
 
 class _Loads:
