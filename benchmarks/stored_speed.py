@@ -10,7 +10,7 @@ the workers of benchmarks/peers.py. DIR holds llama.cpp (benchmarks/stored_files
 it). MODEL: the same model as optimum exports it, with weights of 8 or 4 bits, run by DIR/openvino.
 
 The share is that of the file's own roofline: its bytes, read once a step, or the bfloat16 products
-of a prompt, at the limits of the same run.
+of a prompt, at the limits that are measured before each round; the median of the rounds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 from peers import Cell, Worker, WorkerError, started, take_turns, tell
@@ -46,6 +48,10 @@ OWN = {
     "8-bit activations": {"activation_dtype": "int8"},
 }
 """This engine's workers, and the options of each."""
+LIMITS = (
+    ("read_bandwidths", "\nmemory reads", (1e9, "GB/s")),
+    ("product_rates", "matrix products", (1e12, "TFLOP/s")),
+)
 NUM_STREAMS = 8
 _STREAM_TOKENS = 128
 _PROMPT_TOKENS = 512
@@ -57,18 +63,18 @@ def main() -> None:
         library = llama_library.find(args.peers_dir)
     except llama_library.LlamaError as error:
         sys.exit(str(error))
-    limits = measure_limits(torch.bfloat16)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in args.files:
         with ExitStack() as running:
             contenders = workers(path, library, args)
             found = [start(running, name, worker) for name, worker in contenders]
-            cells, limits = compare([each for each in found if each is not None], args, limits)
-        rows += [row(path, cell, limits) for cell in cells]
+            compared = compare([each for each in found if each is not None], args)
+        rows += [row(path, cell, limits) for cell, limits in compared]
     names = list(dict.fromkeys(name for each in rows for name in each["best_seconds"]))
     print(markdown(rows, names))
-    print(f"\nmemory reads {limits.read_bandwidth / 1e9:.1f} GB/s, ", end="")
-    print(f"matrix products {limits.product_rate / 1e12:.2f} TFLOP/s")
+    for kind, name, unit in LIMITS:
+        found = [limit for each in rows for limit in each[kind]]
+        print(f"{name}: {min(found) / unit[0]:.2f} to {max(found) / unit[0]:.2f} {unit[1]}")
     if args.json:
         args.json.write_text("".join(json.dumps(each) + "\n" for each in rows))
 
@@ -141,18 +147,20 @@ def works(num_tokens: int) -> dict[str, Work]:
 
 
 def compare(
-    running: list[Worker], args: argparse.Namespace, limits: MachineLimits
-) -> tuple[list[Cell], MachineLimits]:
-    """Every work, in rounds; limits are measured again after each."""
-    cells = [Cell(name, 0, work) for name, work in works(args.tokens).items()]
-    for cell in cells:
+    running: list[Worker], args: argparse.Namespace
+) -> list[tuple[Cell, list[MachineLimits]]]:
+    """Every work, in rounds, and the machine's limits before each of them."""
+    compared = []
+    for name, work in works(args.tokens).items():
+        cell, limits = Cell(name, 0, work), []
         for number in range(1, args.repeat + 1):
+            limits.append(measure_limits(torch.bfloat16))
             take_turns(running, cell, f"round {number} of {args.repeat}")
-        limits = limits.best_of(measure_limits(torch.bfloat16))
-    return cells, limits
+        compared.append((cell, limits))
+    return compared
 
 
-def row(path: Path, cell: Cell, limits: MachineLimits) -> dict[str, object]:
+def row(path: Path, cell: Cell, limits: Sequence[MachineLimits]) -> dict[str, Any]:
     """What everybody made of a work on a file, and the least that the file's bytes allow."""
     files = locate(str(path))
     spec, form = load_spec(files), FORMATS[files.kind]
@@ -163,16 +171,21 @@ def row(path: Path, cell: Cell, limits: MachineLimits) -> dict[str, object]:
         "work": cell.workload,
         "best_seconds": {name: cell.best(name) for name in cell.seconds},
         "seconds": cell.seconds,
-        "roofline_seconds": roofline_seconds(spec, "bfloat16", held.step_bytes, cell.work, limits),
-        "read_bandwidth": limits.read_bandwidth,
-        "product_rate": limits.product_rate,
+        "roofline_seconds": [
+            roofline_seconds(spec, "bfloat16", held.step_bytes, cell.work, each) for each in limits
+        ],
+        "read_bandwidths": [each.read_bandwidth for each in limits],
+        "product_rates": [each.product_rate for each in limits],
     }
 
 
-def markdown(rows: Sequence[dict[str, object]], names: Sequence[str]) -> str:
-    """Seconds, the best of all rounds; then what each takes for a second of llama.cpp's."""
+def markdown(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+    """Seconds, the best of all rounds; then what each takes for a second of llama.cpp's, and the
+    shares of the roofline."""
     others = [name for name in names if name != LLAMA]
-    headings = ["file", "work", *names, *(f"{name} ÷ {LLAMA}" for name in others), "share"]
+    own = [name for name in others if name in OWN]
+    headings = ["file", "work", *names, *(f"{name} ÷ {LLAMA}" for name in others)]
+    headings += [f"share, {name}" for name in own]
     lines = [headings, ["---"] * len(headings)]
     for each in rows:
         best = each["best_seconds"]
@@ -181,10 +194,16 @@ def markdown(rows: Sequence[dict[str, object]], names: Sequence[str]) -> str:
             f"{best[name] / best[LLAMA]:.2f}" if {name, LLAMA} <= best.keys() else "–"
             for name in others
         ]
-        own = best.get("as stored")
-        share = f"{each['roofline_seconds'] / own:.0%}" if own else "–"
-        lines.append([each["file"], each["work"], *seconds, *ratios, share])
+        shares = [share(each, name) for name in own]
+        lines.append([each["file"], each["work"], *seconds, *ratios, *shares])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def share(row: dict[str, Any], name: str) -> str:
+    """Of the roofline, the median of the rounds: a machine's limits change from one to the next."""
+    pairs = zip(row["roofline_seconds"], row["seconds"].get(name, ()), strict=False)
+    found = [least / seconds for least, seconds in pairs]
+    return f"{median(found):.0%}" if found else "–"
 
 
 if __name__ == "__main__":

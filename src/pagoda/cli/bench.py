@@ -119,16 +119,19 @@ class Bench:
 
         The model took `loading_s` to load. Raises `RefusedError` for memory that will not do.
         """
-        from pagoda.engine.build import connect
+        from pagoda.engine.build import assemble
         from pagoda.engine.llm import LLM
 
         self._model = model
         self._options = options
         self.limits = self._measure()  # before the cache takes the memory that this needs
         started = time.perf_counter()
-        self._llm = LLM.from_engine(connect(model, options))
+        engine, running = assemble(model, options)
+        self._llm = LLM.from_engine(engine)
         self._run(_WARM_UP)
         self._ready_s = loading_s + time.perf_counter() - started
+        for _ in running.chores:  # which a server does while it is idle
+            pass
 
     def run(self, workloads: Sequence[str], repeat: int, console: Console) -> list[BenchRow]:
         """Run each workload `repeat` times, with an empty prefix cache every time.
