@@ -48,11 +48,12 @@ OWN = {
     "8-bit activations": {"activation_dtype": "int8"},
 }
 """This engine's workers, and the options of each."""
-LIMITS = (
-    ("read_bandwidths", "\nmemory reads", (1e9, "GB/s")),
-    ("product_rates", "matrix products", (1e12, "TFLOP/s")),
-)
 NUM_STREAMS = 8
+_LIMITS = (
+    ("read_bandwidths", "memory reads", 1e9, "GB/s"),
+    ("product_rates", "matrix products", 1e12, "TFLOP/s"),
+)
+"""Keys of a row, and how they are told."""
 _STREAM_TOKENS = 128
 _PROMPT_TOKENS = 512
 
@@ -72,9 +73,10 @@ def main() -> None:
         rows += [row(path, cell, limits) for cell, limits in compared]
     names = list(dict.fromkeys(name for each in rows for name in each["best_seconds"]))
     print(markdown(rows, names))
-    for kind, name, unit in LIMITS:
-        found = [limit for each in rows for limit in each[kind]]
-        print(f"{name}: {min(found) / unit[0]:.2f} to {max(found) / unit[0]:.2f} {unit[1]}")
+    print()
+    for key, name, scale, unit in _LIMITS:
+        measured = [limit / scale for each in rows for limit in each[key]]
+        print(f"{name}: {min(measured):.2f} to {max(measured):.2f} {unit}")
     if args.json:
         args.json.write_text("".join(json.dumps(each) + "\n" for each in rows))
 
@@ -149,7 +151,7 @@ def works(num_tokens: int) -> dict[str, Work]:
 def compare(
     running: list[Worker], args: argparse.Namespace
 ) -> list[tuple[Cell, list[MachineLimits]]]:
-    """Every work, in rounds, and the machine's limits before each of them."""
+    """Every work, in rounds, with the machine's limits, measured before each round."""
     compared = []
     for name, work in works(args.tokens).items():
         cell, limits = Cell(name, 0, work), []

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 
 from pagoda.engine.devices.cores import num_usable_cores
 
-# NumPy's threads would wait for cores that another process computes on. It starts them when it is
-# imported, by conftests below as well, whose folders the command line names.
+# One thread for NumPy: others would wait for cores that another process computes on. It is said
+# here, since the conftest of a folder may import NumPy before any hook is called.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -93,12 +93,19 @@ def test_a_change_of_perplexity_is_that_of_pairs() -> None:
 
 def test_speeds_are_told_beside_those_of_llama_cpp() -> None:
     best = {LLAMA: 2.0, "as stored": 1.5, "de-quantised": 3.0}
-    row = {"file": "m", "work": "one stream", "best_seconds": best, "roofline_seconds": 0.75}
-    alone = {**row, "best_seconds": {"de-quantised": 1.0}}
+    seconds = {LLAMA: [2.0, 2.5, 2.5], "as stored": [1.5, 2.0, 4.0], "de-quantised": [3.0, 4.0]}
+    row = {
+        "file": "m",
+        "work": "one stream",
+        "best_seconds": best,
+        "seconds": seconds,
+        "roofline_seconds": [1.2, 1.2, 0.8],
+    }
+    alone = {**row, "best_seconds": {"de-quantised": 3.0}, "seconds": {"de-quantised": [3.0]}}
     lines = markdown([row, alone], list(best)).splitlines()
     assert lines[2:] == [
-        "| m | one stream | 2.00 | 1.50 | 3.00 | 0.75 | 1.50 | 50% |",
-        "| m | one stream | – | – | 1.00 | – | – | – |",
+        "| m | one stream | 2.00 | 1.50 | 3.00 | 0.75 | 1.50 | 60% | 35% |",
+        "| m | one stream | – | – | 3.00 | – | – | – | 40% |",
     ]
 
 

@@ -15,6 +15,7 @@ from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.few_rows import FEW_ROWS, few_rows_routine
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.pack_stored import pack_stored
+from pagoda.kernels.cpu.panels import SLICE_VALUES
 from pagoda.kernels.cpu.stored_panels import decode_routine
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.kernels.cpu.stored_words import SPAN, TOGETHER
@@ -111,11 +112,12 @@ def test_few_rows_meet_a_panel_in_registers():
 
 @pytest.mark.threads
 def test_a_last_slice_may_have_any_number_of_spans():
-    rows = random_rows("Q5_0", 64, 224)
-    tables = [table_of("Q5_0", in_panels := packed("Q5_0", rows, 224))]
+    width = SLICE_VALUES + 3 * SPAN
+    rows = random_rows("Q5_0", 64, width)
+    tables = [table_of("Q5_0", in_panels := packed("Q5_0", rows, width))]
     plain = packed_plain(dequantised("Q5_0", rows))
     for num_rows in (2, 50):
-        x, out = inputs(num_rows, 224), np.empty((num_rows, 64), np.float32)
+        x, out = inputs(num_rows, width), np.empty((num_rows, 64), np.float32)
         no_bias = np.zeros(64, np.float32)
         run_with_tables(sum_routine(adds=False), out, x, tables, 64, [no_bias], num_threads=2)
         assert np.array_equal(out, product(x, plain))

@@ -115,7 +115,7 @@ class Bench:
     """One engine, ready to be timed."""
 
     def __init__(self, model: Model, options: EngineOptions, loading_s: float) -> None:
-        """Measures the machine, builds an engine and runs a short request.
+        """Measures the machine, builds an engine and runs a short request. Provides the cache.
 
         The model took `loading_s` to load. Raises `RefusedError` for memory that will not do.
         """
@@ -130,7 +130,7 @@ class Bench:
         self._llm = LLM.from_engine(engine)
         self._run(_WARM_UP)
         self._ready_s = loading_s + time.perf_counter() - started
-        for _ in running.chores:  # which a server does while it is idle
+        for _ in running.chores:  # the cache's memory is provided, as by an idle server
             pass
 
     def run(self, workloads: Sequence[str], repeat: int, console: Console) -> list[BenchRow]:

@@ -26,7 +26,6 @@ from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.stored_scales import Scales
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
 from pagoda.kernels.cpu.stored_words import (
-    AHEAD_BYTES,
     BAND,
     BYTES,
     SPAN,
@@ -60,7 +59,8 @@ _GROUPS = SPAN // _GROUP
 _ROW_ALONE = UNIT.byte_products == 2
 """A row alone has code of its own: where registers are small, a quarter of a panel's columns are
 multiplied at once, and loading the row's codes for each of them takes as long as multiplying."""
-_AHEAD_BYTES = 2048 if _ROW_ALONE else AHEAD_BYTES
+_AHEAD_BYTES = 2048
+"""How far memory is asked for a row alone."""
 
 
 @cache
@@ -103,7 +103,7 @@ class _Product:
         panel, following = (
             builder.inttoptr(each, BYTE.as_pointer()) for each in (panel, following)
         )
-        self._blocks = Blocks(builder, stored, panel, spans, following, _AHEAD_BYTES)
+        self._blocks = Blocks(builder, stored, panel, spans, following)
         self._stride, self._rows = stride, rows
         self._bytes = ByteCodes.of(stored)
         self._scales = Scales(builder, stored, PANEL, self._bytes.bias)
@@ -138,8 +138,9 @@ class _Product:
         cells = [cgutils.alloca_once_value(builder, constant(kind, 0.0)) for _ in columns]
 
         def emit_span(block: Any, asked: Any, span: Any, record: Any) -> None:
+            later = builder.gep(block, [index(_AHEAD_BYTES)])
             for first in range(0, PANEL, LANES):
-                ask_codes(builder, self._stored, asked, index(first), span)
+                ask_codes(builder, self._stored, later, index(first), span)
             for first, cell in zip(columns, cells, strict=True):
                 column = index(first)
                 codes, scales = self._codes(block, span, column), self._scales_of(span, column)

@@ -34,15 +34,17 @@ from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.vector import LINE_BYTES
 
-_CHUNK_ROWS, _STORED_CHUNK_ROWS = 120, 180
+_CHUNK_ROWS, _STORED_CHUNK_ROWS = 120, 264 if TOGETHER == 2 else 180
 """Most rows of an item. Decoded panels serve more of them."""
 _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
 SUMS_SIZE = -(-_STORED_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
 """Bytes of the largest item's sums, which are whole tiles."""
 _WIDENED = SUMS_SIZE + 2 * SLICE_BYTES
-MEMORY_BYTES = _WIDENED + SUMS_SIZE // SUMS_BYTES * SLICE_VALUES * 4
-"""What a thread needs to multiply: sums, slices of two panels, and of the rows for them."""
+_WIDENED_BYTES = 0 if TOGETHER == 2 else SUMS_SIZE // SUMS_BYTES * SLICE_VALUES * 4
+MEMORY_BYTES = _WIDENED + _WIDENED_BYTES
+"""What a thread needs to multiply: sums, slices of two panels, and of the rows for them where these
+are widened."""
 
 
 class ProductRoutines(NamedTuple):
@@ -216,7 +218,8 @@ def _multiply_alone(
 ) -> None:  # fmt: skip
     """The sums in a thread's memory, from `column` on, = rows · one panel of any kind.
 
-    ahead: what a plain panel asks from memory meanwhile; following: the panel that is read next.
+    ahead: what a plain panel asks from memory meanwhile; following: the panel that is read next,
+    whose beginning a stored one asks for if it is not decoded first.
     """
     sums = memory + column * 4
     if _is_rounded(rows, panel):
@@ -283,7 +286,8 @@ def multiply_item(
 
     memory: `MEMORY_BYTES` of the thread's own. target: its `out` is of the first of these rows.
     place: which panel is the first. in_pairs: the weight is multiplied with more than `PANEL_ROWS`
-    rows, of which these are some. ahead: what plain panels ask from memory meanwhile.
+    rows, of which these are some. ahead: what is read next: plain panels ask for all of both
+    meanwhile, stored ones for the beginning of the first.
     """
     is_gated = weight.second != 0
     panel = PanelEntry(*integers_at(weight.first + place * ENTRY_BYTES, TABLE_FIELDS))
@@ -332,7 +336,7 @@ def multiply(
     memory: `MEMORY_BYTES` of the thread's own. use, out, row_bytes, item_size: see `Target`.
     x: [rows, depth groups] of the weight's dtype; records: of these rows, see `Rows`.
     first, second, width, bias, second_bias: see `Weight`.
-    following: the table of what will be read next, two panels, which plain panels ask from memory.
+    following: the table of what will be read next, whose first two panels are asked for at the end.
     """
     weight = Weight(first, second, width, bias, second_bias)
     all_rows = Rows(x, rows, depth, records, rows * RECORD_BYTES)

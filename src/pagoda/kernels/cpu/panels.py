@@ -25,8 +25,9 @@ from pagoda.kernels.cpu.stored_words import TOGETHER
 
 GROUP_BYTES = 4 * PANEL
 """Of a panel, one group of each row."""
-SLICE_VALUES = 128
-"""Numbers of each row of a panel that are decoded at a time: whole spans."""
+SLICE_VALUES = 512 if TOGETHER == 2 else 128
+"""Numbers of each row of a panel that are decoded at a time: whole spans. Sums are loaded and
+stored with each slice, which counts where the products themselves are quick."""
 SLICE_BYTES = SLICE_VALUES // TOGETHER * GROUP_BYTES
 """Of a decoded slice."""
 TABLE_FIELDS = 4

@@ -29,12 +29,12 @@ from pagoda.kernels.cpu.stored_numbers import Numbers, raised_by
 from pagoda.kernels.cpu.stored_scales import Scales
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
 from pagoda.kernels.cpu.stored_words import (
-    AHEAD_BYTES,
     BAND,
     SPAN,
     STEPS,
     TOGETHER,
     ask_codes,
+    blocks_ahead,
     codes_of_span,
 )
 from pagoda.kernels.cpu.vector import (
@@ -114,8 +114,8 @@ class _Decoder:
                 done = builder.sub(builder.add(start, span), begin)
                 step = builder.mul(done, index(STEPS * PANEL))
                 with builder.if_then(self._asks):
-                    asked = builder.gep(block, [index(AHEAD_BYTES)])
-                    ask_codes(builder, self._stored, asked, row, span)
+                    later = builder.mul(block_bytes, index(blocks_ahead(self._stored)))
+                    ask_codes(builder, self._stored, builder.gep(block, [later]), row, span)
                 groups = Groups(builder, self._stored, self._scales, block, row, span)
                 for each_step in range(STEPS):
                     place = builder.gep(target, [builder.add(step, index(each_step * PANEL))])

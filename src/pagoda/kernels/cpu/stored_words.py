@@ -36,7 +36,7 @@ LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 BYTES = 4
 """Steps whose parts lie in the bytes of one word, masked."""
 AHEAD_BYTES = 4096
-"""How long before it is read memory is asked for what is read."""
+"""From what is read to what memory is asked for meanwhile: so many bytes at least."""
 _EVERY_BYTE = 0x01010101
 
 
@@ -91,22 +91,26 @@ def _ask(builder: Any, start: Any, num_bytes: int) -> None:
         prefetch(builder, builder.gep(start, [index(line)]))
 
 
+def blocks_ahead(stored: StoredType) -> int:
+    """How many blocks of a panel `AHEAD_BYTES` are, whole ones."""
+    return -(-AHEAD_BYTES // (PANEL * stored.block_bytes))
+
+
 class Blocks:
     """The blocks of a panel in order, and for each the one that memory is asked for meanwhile."""
 
     def __init__(
-        self, builder: Any, stored: StoredType, panel: Any, spans: Any, following: Any,
-        ahead_bytes: int = AHEAD_BYTES,
-    ) -> None:  # fmt: skip
-        """panel: pointer to its first byte; spans: so many it has; following: to the panel that is
-        read next, of which the first `ahead_bytes` are asked for."""
+        self, builder: Any, stored: StoredType, panel: Any, spans: Any, following: Any
+    ) -> None:
+        """panel: pointer to its first byte, of so many spans; following: pointer to the panel that
+        is read next, whose first blocks are asked for at the end of this one."""
         self._builder, self._panel, self._following = builder, panel, following
         self._block_bytes = PANEL * stored.block_bytes
-        self._later = -(-ahead_bytes // self._block_bytes)
+        self._later = blocks_ahead(stored)
         self.count = builder.udiv(spans, index(stored.block_values // SPAN))
 
     def at(self, number: Any) -> tuple[Any, Any]:
-        """Pointers to a block, and to the one that comes so many bytes later."""
+        """Pointers to a block, and to the one that is asked for while it is read."""
         builder = self._builder
         later = builder.add(number, index(self._later))
         left = builder.sub(later, self.count)
