@@ -19,6 +19,7 @@ from pagoda.cli.engine_start import load_for_bench
 from pagoda.cli.flags import TEXTS, WHOLE, Flag, FlagGroup, with_flags
 from pagoda.cli.terminal import logging_to, run_progress
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.roofline import WORKLOADS, MachineLimits, Work, WorkItem, draw, roofline_seconds
 from pagoda.sizing.capacity import GIB
@@ -115,7 +116,7 @@ class Bench:
     """One engine, ready to be timed."""
 
     def __init__(self, model: Model, options: EngineOptions, loading_s: float) -> None:
-        """Measures the machine, builds an engine and runs a short request. Provides the cache.
+        """Measures the machine, builds an engine and runs a short request.
 
         The model took `loading_s` to load. Raises `RefusedError` for memory that will not do.
         """
@@ -130,8 +131,9 @@ class Bench:
         self._llm = LLM.from_engine(engine)
         self._run(_WARM_UP)
         self._ready_s = loading_s + time.perf_counter() - started
-        for _ in running.chores:  # the cache's memory is provided, as by an idle server
-            pass
+        with told_if_slow("having the system provide the cache's memory"):
+            for _ in running.chores:  # which a server does while it is idle
+                pass
 
     def run(self, workloads: Sequence[str], repeat: int, console: Console) -> list[BenchRow]:
         """Run each workload `repeat` times, with an empty prefix cache every time.

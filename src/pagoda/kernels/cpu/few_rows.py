@@ -28,7 +28,6 @@ from pagoda.kernels.cpu.stored_words import SPAN, STEPS, TOGETHER, Blocks, ask_c
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.tile import Tile, for_each_row_count
 from pagoda.kernels.cpu.vector import (
-    BYTE,
     I32,
     LANES,
     LINE_BYTES,
@@ -73,9 +72,6 @@ def _multiply_few(typing: Any, args: Any, name: Any) -> Any:
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, x, depth, rows, panel, spans, following = values
-        panel, following = (
-            builder.inttoptr(each, BYTE.as_pointer()) for each in (panel, following)
-        )
         blocks = Blocks(builder, stored, panel, spans, following)
         out_rows = row_pointers(builder, pointer(builder, out), index(SUMS_BYTES // 4), FEW_ROWS)
         x_rows = row_pointers(builder, pointer(builder, x), depth, FEW_ROWS)

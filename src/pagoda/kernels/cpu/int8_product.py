@@ -100,9 +100,6 @@ class _Product:
         self._builder, self._stored = builder, stored
         self._out = pointer(builder, out)
         self._x = builder.inttoptr(x, BYTE.as_pointer())
-        panel, following = (
-            builder.inttoptr(each, BYTE.as_pointer()) for each in (panel, following)
-        )
         self._blocks = Blocks(builder, stored, panel, spans, following)
         self._stride, self._rows = stride, rows
         self._bytes = ByteCodes.of(stored)

@@ -21,7 +21,16 @@ from llvmlite import ir
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.stored_types import StoredType
-from pagoda.kernels.cpu.vector import I32, LANES, LINE_BYTES, UNIT, index, load_vector, prefetch
+from pagoda.kernels.cpu.vector import (
+    BYTE,
+    I32,
+    LANES,
+    LINE_BYTES,
+    UNIT,
+    index,
+    load_vector,
+    prefetch,
+)
 
 SPAN = 32
 """Numbers of a row that are decoded in one go."""
@@ -35,9 +44,9 @@ LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 """What holds low and high parts of codes."""
 BYTES = 4
 """Steps whose parts lie in the bytes of one word, masked."""
-AHEAD_BYTES = 4096
-"""From what is read to what memory is asked for meanwhile: so many bytes at least."""
 _EVERY_BYTE = 0x01010101
+_AHEAD_BYTES = 4096
+"""From what is read to what memory is asked for meanwhile: so many bytes at least."""
 
 
 def low_bit(step: int, bits: int) -> int:
@@ -92,8 +101,8 @@ def _ask(builder: Any, start: Any, num_bytes: int) -> None:
 
 
 def blocks_ahead(stored: StoredType) -> int:
-    """How many blocks of a panel `AHEAD_BYTES` are, whole ones."""
-    return -(-AHEAD_BYTES // (PANEL * stored.block_bytes))
+    """From the block that is read to the one that memory is asked for meanwhile."""
+    return -(-_AHEAD_BYTES // (PANEL * stored.block_bytes))
 
 
 class Blocks:
@@ -102,9 +111,11 @@ class Blocks:
     def __init__(
         self, builder: Any, stored: StoredType, panel: Any, spans: Any, following: Any
     ) -> None:
-        """panel: pointer to its first byte, of so many spans; following: pointer to the panel that
-        is read next, whose first blocks are asked for at the end of this one."""
-        self._builder, self._panel, self._following = builder, panel, following
+        """panel: its address, of so many spans; following: that of the panel that is read next,
+        whose first blocks are asked for at the end of this one."""
+        self._builder = builder
+        self._panel = builder.inttoptr(panel, BYTE.as_pointer())
+        self._following = builder.inttoptr(following, BYTE.as_pointer())
         self._block_bytes = PANEL * stored.block_bytes
         self._later = blocks_ahead(stored)
         self.count = builder.udiv(spans, index(stored.block_values // SPAN))
