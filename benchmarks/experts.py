@@ -31,7 +31,7 @@ from pagoda.kernels.cpu.experts import (
 )
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.sums import gate_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES, phases
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team, first_phase, phases
 from pagoda.models.decoder import ExpertsSpec
 from pagoda.models.expert_weights import ExpertsWeights
 
@@ -40,13 +40,15 @@ _ROUNDS = 60
 
 @njit(parallel=True)
 def _run_layers(
-    counters: int, memory: int, num_threads: int, layers: Array, work: int, x: int, out: int,
+    places: int, memory: int, num_threads: int, layers: Array, work: int, x: int, out: int,
     following: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
+        team = Team(thread, num_threads, places)
         for number in range(len(layers)):
+            phase = first_phase(places, num_threads) + number * EXPERT_PHASES * PHASE_BYTES
             experts(
-                counters + number * EXPERT_PHASES * PHASE_BYTES, num_threads,
+                phase, team,
                 memory + thread * MEMORY_BYTES, layers[number], work, x, 1, 0, out, 0, following,
             )  # fmt: skip
 
@@ -102,7 +104,7 @@ class Layers:
         following = self._weights[0].router.address
 
         def run() -> None:
-            counters = phases(EXPERT_PHASES * len(places))
+            counters = phases(EXPERT_PHASES * len(places), self._num_threads)
             _run_layers(
                 counters.ctypes.data, self._memory.ctypes.data, self._num_threads, places,
                 work.ctypes.data, next(inputs).data_ptr(), out.data_ptr(), following,

@@ -38,7 +38,7 @@ from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.kernels.cpu.stored_words import SPAN
 from pagoda.kernels.cpu.sums import sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES, phases
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team, first_phase, phases
 from pagoda.kernels.cpu.vector import (
     LANES,
     UNIT,
@@ -90,14 +90,15 @@ def multiply_add_rate(num_threads: int) -> float:
 
 @njit(parallel=True)
 def _multiply_all(
-    counters: int, memory: int, num_threads: int, routines: ProductRoutines, use: int, out: int,
+    places: int, memory: int, num_threads: int, routines: ProductRoutines, use: int, out: int,
     x: int, rows: int, depth: int, records: int, weights: Array, width: int, no_bias: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
+        team = Team(thread, num_threads, places)
         for number in range(len(weights)):
             upcoming = weights[min(number + 1, len(weights) - 1)]
             multiply(
-                counters + number * PHASE_BYTES, num_threads, routines, use,
+                first_phase(places, num_threads) + number * PHASE_BYTES, team, routines, use,
                 memory + thread * MEMORY_BYTES, out, width * 4, 4, x, rows, depth, records,
                 weights[number], 0, width, no_bias, 0, upcoming,
             )  # fmt: skip
@@ -142,7 +143,7 @@ class Products:
             _round_all(round_routine().address, records.ctypes.data, x.data_ptr(), num_rows, depth)
 
         def multiply_own() -> None:
-            counters = phases(len(self._places))
+            counters = phases(len(self._places), self._num_threads)
             _multiply_all(
                 counters.ctypes.data, self._memory.ctypes.data, self._num_threads, routines,
                 use.address, own.data_ptr(), x.data_ptr(), num_rows, groups,

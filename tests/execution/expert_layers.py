@@ -22,20 +22,21 @@ from pagoda.kernels.cpu.int8_rows import record_bytes, round_routine, round_some
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.sums import gate_routine
-from pagoda.kernels.cpu.team import phases
+from pagoda.kernels.cpu.team import Team, first_phase, phases
 from pagoda.models.decoder import ExpertsSpec
 from pagoda.models.expert_weights import ExpertsWeights
 
 
 @kernel
 def run_by_threads(
-    counters: int, memory: int, num_threads: int, fields: int, work: int, x: int, rows: int,
+    places: int, memory: int, num_threads: int, fields: int, work: int, x: int, rows: int,
     records: int, target: int, adds: int, following: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         experts(
-            counters, num_threads, memory + thread * MEMORY_BYTES, fields, work, x, rows, records,
-            target, adds, following,
+            first_phase(places, num_threads), Team(thread, num_threads, places),
+            memory + thread * MEMORY_BYTES, fields, work, x, rows, records, target, adds,
+            following,
         )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ class Layer:
             round_all(
                 round_routine().address, records.ctypes.data, x.data_ptr(), num_rows, self.hidden
             )
-        counters = phases(EXPERT_PHASES)
+        counters = phases(EXPERT_PHASES, self.num_threads)
         memory = np.full(self.num_threads * MEMORY_BYTES, 0xFF, np.uint8)
         run_by_threads(
             counters.ctypes.data, memory.ctypes.data, self.num_threads, self.fields.ctypes.data,

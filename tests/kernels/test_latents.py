@@ -22,9 +22,9 @@ from pagoda.kernels.cpu.latent_rows import latent_routine
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import NO_CODES
-from pagoda.kernels.cpu.panels import pack
+from pagoda.kernels.cpu.panels import TABLE_FIELDS, pack
 from pagoda.kernels.cpu.sums import sum_routine
-from pagoda.kernels.cpu.team import phases
+from pagoda.kernels.cpu.team import Team, first_phase, phases
 from pagoda.kernels.page_layout import coded_latent_layout, latent_layout
 
 pytestmark = [pytest.mark.threads, pytest.mark.filterwarnings("error::numba.NumbaWarning")]
@@ -151,13 +151,13 @@ def test_parts_are_merged_to_the_same_bits(latents: Latents):
 
 @kernel
 def _multiply(
-    counters: int, routines: ProductRoutines, memory: int, target: HeadTarget, x: int, rows: int,
+    places: int, routines: ProductRoutines, memory: int, target: HeadTarget, x: int, rows: int,
     weights: HeadWeights, num_threads: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         multiply_heads(
-            counters, routines, memory + thread * MEMORY_BYTES, target, x, rows, weights,
-            weights.table,
+            first_phase(places, num_threads), Team(thread, num_threads, places), routines,
+            memory + thread * MEMORY_BYTES, target, x, rows, weights, weights.table,
         )  # fmt: skip
 
 
@@ -176,10 +176,10 @@ def test_each_head_is_multiplied_with_its_own_weight(
     packed[:, :height] = weight
     packed = packed.reshape(-1, width)
     pack(packed)
-    table = np.zeros((heads * panels + 1, 4), np.int64)
+    table = np.zeros((heads * panels + 1, TABLE_FIELDS), np.int64)
     table[:, 0] = packed.ctypes.data + PANEL * packed.strides[0] * np.arange(len(table))
     out = stored(np.full((rows, heads, height), np.nan), dtype)
-    no_bias, counters = np.zeros(PANEL, np.float32), phases(1)
+    no_bias, counters = np.zeros(PANEL, np.float32), phases(1, 2)
     memory = np.empty(2 * MEMORY_BYTES + 64, np.uint8)
     paired = dtype == "bfloat16"
     _multiply(

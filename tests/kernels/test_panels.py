@@ -14,7 +14,7 @@ from pagoda.kernels.cpu import embed, multiply, panels
 from pagoda.kernels.cpu.activation import ACTIVATIONS, GATES
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.sums import activate_routine, gate_routine, sum_routine
-from pagoda.kernels.cpu.team import phases
+from pagoda.kernels.cpu.team import Team, first_phase, phases
 
 pytestmark = pytest.mark.threads
 
@@ -34,14 +34,15 @@ ROWS = (1, 2, 3, 4, 5, 12, 13, 24, 40, 130, 250)
 
 @kernel
 def by_threads(
-    counters: int, memory: int, use: int, out: int, row_bytes: int, item_size: int, x: int,
+    places: int, memory: int, use: int, out: int, row_bytes: int, item_size: int, x: int,
     rows: int, depth: int, first: int, second: int, width: int, bias: int, second_bias: int,
     routines: multiply.ProductRoutines, num_threads: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         multiply.multiply(
-            counters, num_threads, routines, use, memory + thread * multiply.MEMORY_BYTES, out,
-            row_bytes, item_size, x, rows, depth, 0, first, second, width, bias, second_bias, first,
+            first_phase(places, num_threads), Team(thread, num_threads, places), routines, use,
+            memory + thread * multiply.MEMORY_BYTES, out, row_bytes, item_size, x, rows, depth, 0,
+            first, second, width, bias, second_bias, first,
         )  # fmt: skip
 
 
@@ -57,7 +58,8 @@ def run_with_tables(
     num_threads: int = 2,
 ) -> None:  # fmt: skip
     """A product with weights of `width` rows, by the tables of their panels."""
-    counters, memory = phases(1), np.empty(num_threads * multiply.MEMORY_BYTES, np.uint8)
+    counters = phases(1, num_threads)
+    memory = np.empty(num_threads * multiply.MEMORY_BYTES, np.uint8)
     places = [table.ctypes.data for table in tables] + [0]
     offsets = [bias.ctypes.data for bias in biases] + [0]
     by_threads(
@@ -71,8 +73,16 @@ def table_of(weight: Array) -> Array:
     """The panels of a weight that has been turned into them, the last one twice."""
     count = -(-len(weight) // PANEL)
     places = np.minimum(np.arange(count + 1), count - 1) * PANEL
-    starts = weight.ctypes.data + places * weight.strides[0]
-    return np.stack([starts, *[np.zeros_like(starts)] * (panels.TABLE_FIELDS - 1)], axis=1)
+    return table_from(weight.ctypes.data + places * weight.strides[0])
+
+
+def table_from(starts: Array, decode: int = 0, few: int = 0) -> Array:
+    """A table of panels that begin there, of which the last is there twice."""
+    left = np.arange(len(starts) - 1, -1, -1)
+    entry = panels.PanelEntry(0, decode, few, rounded=0, left=0)
+    table = np.tile(np.array(entry, np.int64), (len(starts), 1))
+    table[:, 0], table[:, -1] = starts, left
+    return table
 
 
 def packed(weight: Array) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernel_arrays import assert_close, call_routine, seen, stored
 from test_panels import packed as packed_plain
-from test_panels import product, run_with_tables
+from test_panels import product, run_with_tables, table_from
 from test_panels import table_of as plain_table
 
 from pagoda.kernels.array import Array
@@ -72,9 +72,8 @@ def table_of(name: str, in_panels: Array) -> Array:
     """The panels, the last one twice."""
     places = np.minimum(np.arange(len(in_panels) + 1), len(in_panels) - 1)
     starts = in_panels.ctypes.data + places * in_panels.strides[0]
-    decode = np.full_like(starts, decode_routine(name).address)
-    few = np.full_like(starts, few_rows_routine(name).address if FEW_ROWS else 0)
-    return np.stack([starts, decode, few, np.zeros_like(starts)], axis=1)
+    few = few_rows_routine(name).address if FEW_ROWS else 0
+    return table_from(starts, decode_routine(name).address, few)
 
 
 def inputs(num_rows: int, width: int) -> Array:

@@ -24,7 +24,7 @@ from pagoda.kernels.cpu.decoder import Step, memory_bytes
 from pagoda.kernels.cpu.ends import Ends, embed, project
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import record_bytes
-from pagoda.kernels.cpu.team import PHASE_BYTES, phases
+from pagoda.kernels.cpu.team import PHASE_BYTES, first_phase, phases
 from pagoda.models.decoder import DecoderSpec, ExpertsSpec
 from pagoda.storage.cpu_storage import CPUStorage
 
@@ -123,8 +123,9 @@ class CPUExecutor:
             num_logit_rows=len(logits),
         )
         of_layers = sum(segment.num_phases * len(segment.table) for segment in self._segments)
-        counters = phases(_EMBED_PHASES + of_layers + _PROJECT_PHASES)
-        counter = counters.ctypes.data
+        counters = phases(_EMBED_PHASES + of_layers + _PROJECT_PHASES, self._num_threads)
+        places = counters.ctypes.data
+        counter = first_phase(places, self._num_threads)
         numbers = np.arange(batch.num_tokens)
         tilings = {
             shape: GroupTilings({group: tiler.tile(batch) for group, tiler in tilers.items()})
@@ -133,7 +134,7 @@ class CPUExecutor:
         experts, num_done = self._experts_memory(batch.num_tokens), 0
         for number, segment in enumerate(self._segments):
             shape = segment.shape
-            step = self._step(batch, numbers, segment, tilings[shape], experts)
+            step = self._step(batch, numbers, segment, tilings[shape], experts, places)
             if number == 0:
                 beginning = step._replace(counters=counter)
                 embed(beginning, ends, segment.widths, segment.routines)
@@ -209,6 +210,7 @@ class CPUExecutor:
         segment: Segment | LatentSegment,
         tilings: GroupTilings,
         experts: Array | None,
+        places: int,
     ) -> Step:
         count, widths = batch.num_tokens, segment.widths
         size = memory_bytes(tilings.most_rows, segment.shape, segment.heads)
@@ -220,6 +222,7 @@ class CPUExecutor:
         return Step(
             num_rows=count,
             num_threads=self._num_threads,
+            places=places,
             counters=0,
             memory=memory,
             memory_bytes=size,

@@ -75,9 +75,9 @@ class Panels:
         return cls(rows.shape[0], panels, size, decode, few, rounded)
 
     def entries(self) -> Array:
-        """Their rows of a table: [panels, `TABLE_FIELDS`] int64."""
+        """Their rows of a table, which tells what is left: [panels, `TABLE_FIELDS`] int64."""
         count = -(-self.num_rows // PANEL)
-        first = PanelEntry(self.memory.ctypes.data, self.decode, self.few, self.rounded)
+        first = PanelEntry(self.memory.ctypes.data, self.decode, self.few, self.rounded, left=0)
         table = np.tile(np.array(first, np.int64), (count, 1))
         table[:, 0] += self.panel_bytes * np.arange(count)
         return table
@@ -97,6 +97,7 @@ class PanelMatrix:
         """Parts one below the other; each but the last fills its panels."""
         entries = [part.entries() for part in parts]
         table = np.concatenate([*entries, entries[-1][-1:]])
+        table[:, -1] = np.arange(len(table) - 1, -1, -1)
         return cls((sum(part.num_rows for part in parts), width), table, tuple(parts))
 
     @classmethod

@@ -56,7 +56,7 @@ from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
-from pagoda.kernels.cpu.team import claim, finish
+from pagoda.kernels.cpu.team import Team, claim, claim_near, finish
 from pagoda.kernels.cpu.turn import turn_routine
 
 _STRIP_ROWS = 96
@@ -360,31 +360,38 @@ def _merge_parts(
 
 
 @njit(error_model="numpy")
+def _next_item(team: Team, phase: int, tiling: TilingAddresses) -> int:
+    """Items that finish their rows come the longest first, for threads to take in turn."""
+    if tiling.num_parts < tiling.num_items:
+        return claim(phase)
+    return claim_near(team, phase, tiling.num_items)
+
+
+@njit(error_model="numpy")
 def attend(
-    working: int, merging: int, num_threads: int, layer: Layer, tiling: TilingAddresses,
+    working: int, merging: int, team: Team, layer: Layer, tiling: TilingAddresses,
     shape: HeadShape, routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """A thread's share of the attention of one layer.
 
-    working, merging: phases that nobody has begun, the same for all threads; num_threads: how many
-    those are; scratch: this one's own.
+    working, merging: phases that nobody has begun, the same for all threads; scratch: this one's
+    own.
     """
     mine = 0
-    item = claim(working)
+    further = team.num_threads if tiling.num_parts < tiling.num_items else 1
+    item = _next_item(team, working, tiling)
     while item < tiling.num_items:
-        _attend_item(
-            item, item + num_threads, layer, tiling, shape, routines, row_routines, scratch
-        )
+        _attend_item(item, item + further, layer, tiling, shape, routines, row_routines, scratch)
         mine += 1
-        item = claim(working)
+        item = _next_item(team, working, tiling)
     finish(working, mine, tiling.num_items)
     total = tiling.num_merges * shape.num_kv_heads
     if total == 0:
         return
     mine = 0
-    item = claim(merging)
+    item = claim_near(team, merging, total)
     while item < total:
         _merge_parts(item, layer, tiling, shape, row_routines, scratch)
         mine += 1
-        item = claim(merging)
+        item = claim_near(team, merging, total)
     finish(merging, mine, total)

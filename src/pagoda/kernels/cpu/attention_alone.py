@@ -17,7 +17,7 @@ from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields, LayerPages
-from pagoda.kernels.cpu.team import PHASE_BYTES, phases
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team, first_phase, phases
 from pagoda.kernels.cpu.vector import LINE_BYTES
 from pagoda.kernels.page_layout import PageLayout, plain_layout
 
@@ -38,7 +38,7 @@ def _plain(blocks: Array, shape: HeadShape) -> CodedBlocks:
 
 @kernel
 def _attend_alone(
-    counters: int, layers: Array, place: tuple[int, ...], layout: PageLayout, codes: CodeFields,
+    places: int, layers: Array, place: tuple[int, ...], layout: PageLayout, codes: CodeFields,
     item_size: int, tiling: TilingAddresses, shape: HeadShape, routines: HeadRoutines,
     row_routines: RowRoutines, memory: int, memory_bytes: int, num_threads: int,
 ) -> None:  # fmt: skip
@@ -48,6 +48,7 @@ def _attend_alone(
     threads.
     """
     for thread in prange(num_threads):
+        team = Team(thread, num_threads, places)
         start = memory + thread * memory_bytes
         scratch = scratch_at(start, tiling.most_rows, shape, routines)
         for number in range(layers.shape[0]):
@@ -55,9 +56,9 @@ def _attend_alone(
                 place[0], place[1], place[2], place[3], place[4], place[5], layers[number],
                 place[6], place[7], place[8], LayerPages(layout, item_size, codes),
             )  # fmt: skip
-            phase = counters + 2 * number * PHASE_BYTES
+            phase = first_phase(places, num_threads) + 2 * number * PHASE_BYTES
             attend(
-                phase, phase + PHASE_BYTES, num_threads, own, tiling, shape, routines,
+                phase, phase + PHASE_BYTES, team, own, tiling, shape, routines,
                 row_routines, scratch,
             )  # fmt: skip
 
@@ -89,7 +90,7 @@ def paged_attention(
     routines = head_routines(form)
     size = scratch_at(0, tiling.most_rows, shape, routines).end
     memory = np.empty(num_threads * size + LINE_BYTES, np.uint8)
-    counters = phases(2 * len(layers))
+    counters = phases(2 * len(layers), num_threads)
     _attend_alone(
         counters.ctypes.data, np.array([each.ctypes.data for each in layers]), place,
         layout, codes, form.item_size, tiling.addresses(), shape, routines,

@@ -44,7 +44,7 @@ from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import CodeFields, LayerPages
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.sums import activate_routine, gate_routine, sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team
 from pagoda.kernels.cpu.write import WriteRoutines
 from pagoda.kernels.page_layout import PageLayout
 
@@ -184,6 +184,8 @@ class Step(NamedTuple):
     """No address."""
     num_threads: int
     """No address."""
+    places: int
+    """As `Team`'s."""
     counters: int
     """Counters of the `PHASES` phases of each layer; none is begun."""
     memory: int
@@ -227,7 +229,7 @@ def _round(phase: int, step: Step, routines: Routines, x: int, rows: int, width:
 
 @njit(error_model="numpy")
 def add_attended(
-    phase: int, layer: LayerFields, step: Step, widths: Widths, routines: Routines,
+    phase: int, team: Team, layer: LayerFields, step: Step, widths: Widths, routines: Routines,
     panels: ProductRoutines, memory: int,
 ) -> None:  # fmt: skip
     """From what attention gives to the stream: four phases, norm ahead | round | o | add."""
@@ -243,7 +245,7 @@ def add_attended(
     added = step.delta if adds_later else step.stream
     add = routines.keep if adds_later else routines.add
     multiply(
-        phase + PHASE_BYTES, step.num_threads, panels, add, memory, added, widths.hidden * 4,
+        phase + PHASE_BYTES, team, panels, add, memory, added, widths.hidden * 4,
         _FLOAT_SIZE,
         step.attended, rows, widths.attended * size // 4, step.records, layer.o, _NONE,
         widths.hidden, layer.o_bias, _NONE, layer.gate,
@@ -257,7 +259,7 @@ def add_attended(
 
 @njit(error_model="numpy")
 def feed_forward(
-    phase: int, layer: LayerFields, following: int, step: Step, widths: Widths,
+    phase: int, team: Team, layer: LayerFields, following: int, step: Step, widths: Widths,
     routines: Routines, panels: ProductRoutines, memory: int,
 ) -> None:  # fmt: skip
     """The second half of a layer: norm | gate and up | round | down, or experts | add.
@@ -265,7 +267,7 @@ def feed_forward(
     phase: of `FEED_FORWARD_PHASES` that nobody has begun. following: of what is read after the
     layer.
     """
-    rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
+    rows, size = step.num_rows, widths.weight_size
     if layer.is_parallel != 0:
         _round(phase, step, routines, step.hidden, rows, widths.hidden)
     else:
@@ -277,19 +279,19 @@ def feed_forward(
     added = step.delta if adds_later else step.stream
     if layer.experts != 0:
         experts(
-            phase + PHASE_BYTES, threads, memory, layer.experts, step.experts, step.hidden, rows,
+            phase + PHASE_BYTES, team, memory, layer.experts, step.experts, step.hidden, rows,
             step.records, added, 0 if adds_later else 1, following,
         )  # fmt: skip
     else:
         multiply(
-            phase + PHASE_BYTES, threads, panels, routines.gate, memory,
+            phase + PHASE_BYTES, team, panels, routines.gate, memory,
             step.gated, widths.inner * size, size, step.hidden, rows, widths.hidden * size // 4,
             step.records, layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias,
             layer.down,
         )  # fmt: skip
         _round(phase + 2 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
         multiply(
-            phase + 3 * PHASE_BYTES, threads, panels,
+            phase + 3 * PHASE_BYTES, team, panels,
             routines.keep if adds_later else routines.add, memory, added, widths.hidden * 4,
             _FLOAT_SIZE, step.gated, rows, widths.inner * size // 4, step.records, layer.down,
             _NONE, widths.hidden, layer.down_bias, _NONE, following,
@@ -304,7 +306,7 @@ def feed_forward(
 
 @njit(error_model="numpy")
 def _run_layer(
-    phase: int, fields: int, following: int, step: Step, widths: Widths,
+    phase: int, team: Team, fields: int, following: int, step: Step, widths: Widths,
     shape: HeadShape, layout: PageLayout, routines: Routines, panels: ProductRoutines,
     write: WriteRoutines, heads: HeadRoutines, rows_of_heads: RowRoutines, scratch: Scratch,
     memory: int,
@@ -316,19 +318,19 @@ def _run_layer(
     tiling = TilingAddresses(
         *integers_at(step.tilings + layer.group * _TILING_FIELDS * 8, _TILING_FIELDS)
     )
-    rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
+    rows, size = step.num_rows, widths.weight_size
     hidden_depth = widths.hidden * size // 4
     norm_rows(
         phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
         layer.attention_norm, step.eps, routines.round, step.records,
     )  # fmt: skip
     multiply(
-        phase + PHASE_BYTES, threads, panels, routines.keep, memory,
+        phase + PHASE_BYTES, team, panels, routines.keep, memory,
         step.qkv, widths.qkv * 4, _FLOAT_SIZE, step.hidden, rows, hidden_depth, step.records,
         layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
     )  # fmt: skip
     rotate_and_write(
-        phase + 2 * PHASE_BYTES, threads, routines.rotate, write, step.qkv, rows,
+        phase + 2 * PHASE_BYTES, step.num_threads, routines.rotate, write, step.qkv, rows,
         layer.blocks, pages, tiling.slot_mapping, tiling.positions, tiling.sink_positions,
         step.sink_queries, shape, layer.cosines, layer.sines, layer.half, layer.q_norm,
         layer.k_norm, layer.norms_rows, step.eps, memory,
@@ -339,11 +341,13 @@ def _run_layer(
         pages,
     )  # fmt: skip
     attend(
-        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,
+        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, team, attention, tiling, shape, heads,
         rows_of_heads, scratch,
     )  # fmt: skip
-    add_attended(phase + 5 * PHASE_BYTES, layer, step, widths, routines, panels, memory)
-    feed_forward(phase + 9 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
+    add_attended(phase + 5 * PHASE_BYTES, team, layer, step, widths, routines, panels, memory)
+    feed_forward(
+        phase + 9 * PHASE_BYTES, team, layer, following, step, widths, routines, panels, memory
+    )
 
 
 @kernel
@@ -358,6 +362,7 @@ def run_layers(
     after the last layer.
     """
     for thread in prange(step.num_threads):
+        team = Team(thread, step.num_threads, step.places)
         memory = step.memory + thread * step.memory_bytes
         scratch = scratch_at(memory + MEMORY_BYTES, step.most_rows, shape, heads)
         for layer in range(num_layers):
@@ -366,7 +371,7 @@ def run_layers(
             if layer + 1 < num_layers:
                 upcoming = integer_at(fields, ROW_FIELDS, 64)  # the first of the next layer's
             _run_layer(
-                step.counters + layer * PHASES * PHASE_BYTES, fields,
+                step.counters + layer * PHASES * PHASE_BYTES, team, fields,
                 upcoming, step, widths, shape, layout, routines, panels, write, heads,
                 rows_of_heads, scratch, memory,
             )  # fmt: skip

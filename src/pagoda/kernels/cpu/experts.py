@@ -35,7 +35,7 @@ from pagoda.kernels.cpu.operands import Rows, Target
 from pagoda.kernels.cpu.route import RouteFields, route, route_bytes, route_routine
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.sums import sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team
 
 EXPERT_PHASES = 11
 """Phases of the part."""
@@ -151,7 +151,7 @@ class _Layer(NamedTuple):
     """A thread's view of a layer and a step."""
 
     phase: int
-    num_threads: int
+    team: Team
     memory: int
     x: int
     num_rows: int
@@ -166,7 +166,7 @@ def _run_shared(
     """Three phases: shared_out = the shared expert's results."""
     size, rows, inner = own.weight_size, layer.num_rows, own.shared_inner
     multiply(
-        layer.phase + 4 * PHASE_BYTES, layer.num_threads, panels, own.gate_routine, layer.memory,
+        layer.phase + 4 * PHASE_BYTES, layer.team, panels, own.gate_routine, layer.memory,
         work.shared_gated, inner * size, size, layer.x, rows, own.hidden * size // 4, layer.records,
         own.shared_gate, own.shared_up, inner, own.shared_gate_bias, own.shared_up_bias,
         own.shared_down,
@@ -177,7 +177,7 @@ def _run_shared(
             inner,
         )  # fmt: skip
     multiply(
-        layer.phase + 6 * PHASE_BYTES, layer.num_threads, panels, routines.keep, layer.memory,
+        layer.phase + 6 * PHASE_BYTES, layer.team, panels, routines.keep, layer.memory,
         work.shared_out, own.hidden * 4, _FLOAT_SIZE, work.shared_gated, rows, inner * size // 4,
         layer.records, own.shared_down, _NONE, own.hidden, own.shared_down_bias, _NONE, following,
     )  # fmt: skip
@@ -191,7 +191,7 @@ def _run_chosen(
     """Three phases: out = the results of all experts, each with its rows; count: all of these."""
     size, stride = own.weight_size, count * RECORD_BYTES
     multiply_grouped(
-        layer.phase + 7 * PHASE_BYTES, panels, layer.memory,
+        layer.phase + 7 * PHASE_BYTES, layer.team, panels, layer.memory,
         Target(own.gate_routine, work.gated, own.inner * size, size),
         Rows(work.gathered, count, own.hidden * size // 4, work.records, stride), gate_up,
         first_used(down),
@@ -202,7 +202,7 @@ def _run_chosen(
             own.inner,
         )  # fmt: skip
     multiply_grouped(
-        layer.phase + 9 * PHASE_BYTES, panels, layer.memory,
+        layer.phase + 9 * PHASE_BYTES, layer.team, panels, layer.memory,
         Target(routines.keep, work.out, own.hidden * 4, _FLOAT_SIZE),
         Rows(work.gated, count, own.inner * size // 4, work.records, stride), down, following,
     )  # fmt: skip
@@ -213,8 +213,8 @@ def experts_routine() -> Any:
     """What `experts` calls. Compiles it or takes it from disk."""
 
     def run_experts(
-        phase: int, num_threads: int, memory: int, fields: int, work_fields: int, x: int,
-        rows: int, records: int, target: int, adds: int, following: int,
+        phase: int, thread: int, num_threads: int, places: int, memory: int, fields: int,
+        work_fields: int, x: int, rows: int, records: int, target: int, adds: int, following: int,
     ) -> None:  # fmt: skip
         """See `experts`."""
         how_at = fields + 8 * _OWN_FIELDS
@@ -224,12 +224,13 @@ def experts_routine() -> Any:
         panels = ProductRoutines(*integers_at(panels_at, _PRODUCT_FIELDS))
         routines = ExpertsRoutines(*integers_at(panels_at + 8 * _PRODUCT_FIELDS, _ROUTINE_FIELDS))
         work = ExpertsMemory(*integers_at(work_fields, _MEMORY_FIELDS))
-        layer = _Layer(phase, num_threads, memory, x, rows, records)
+        team = Team(thread, num_threads, places)
+        layer = _Layer(phase, team, memory, x, rows, records)
         num_logits = how.num_experts + (1 if own.is_shared_gated != 0 else 0)
         count = rows * how.num_used
         has_shared = own.shared_inner != 0
         multiply(
-            phase, num_threads, panels, routines.keep, memory, work.logits, num_logits * 4,
+            phase, team, panels, routines.keep, memory, work.logits, num_logits * 4,
             _FLOAT_SIZE, x, rows, own.hidden * own.weight_size // 4, records, own.router, _NONE,
             num_logits, own.router_bias, _NONE, own.shared_gate if has_shared else own.router,
         )  # fmt: skip
@@ -266,25 +267,25 @@ def experts_routine() -> Any:
             work.places, work.weights, how.num_used, shared, memory,
         )  # fmt: skip
 
-    return compiled(run_experts, 11)
+    return compiled(run_experts, 13)
 
 
 @njit(error_model="numpy")
 def experts(
-    phase: int, num_threads: int, memory: int, fields: int, work_fields: int, x: int, rows: int,
+    phase: int, team: Team, memory: int, fields: int, work_fields: int, x: int, rows: int,
     records: int, target: int, adds: int, following: int,
 ) -> None:  # fmt: skip
     """A thread's share of a layer's experts: target = or += Σ weight · expert(x) + shared(x).
 
-    phase: of `EXPERT_PHASES` that nobody has begun, the same for all threads; num_threads: how many
-    those are. memory: `MEMORY_BYTES` of the thread's own. fields: address of `experts_row`;
-    work_fields: of `ExpertsMemory`, all changed. x: [rows, h] of the weights' dtype; records: of
-    these rows, changed where there is a shared expert, whose inner rows they have to hold as well,
-    or 0: rows are not rounded. target: [rows, h] float32, added to unless `adds` is 0. following:
-    as for `multiply`.
+    phase: of `EXPERT_PHASES` that nobody has begun, the same for all threads. memory:
+    `MEMORY_BYTES` of the thread's own. fields: address of `experts_row`; work_fields: of
+    `ExpertsMemory`, all changed. x: [rows, h] of the weights' dtype; records: of these rows,
+    changed where there is a shared expert, whose inner rows they have to hold as well, or 0: rows
+    are not rounded. target: [rows, h] float32, added to unless `adds` is 0. following: as for
+    `multiply`.
     """
     call(
         integer_at(fields, 0, 64),
-        (phase, num_threads, memory, fields, work_fields, x, rows, records, target, adds,
-         following),
+        (phase, team.thread, team.num_threads, team.places, memory, fields, work_fields, x, rows,
+         records, target, adds, following),
     )  # fmt: skip

@@ -44,9 +44,11 @@ _COLUMNS = range(0, PANEL, LANES)
 """Columns with which the vectors of a panel's row begin."""
 FEW_ROWS = 8 if TOGETHER == 2 else 2 if UNIT.registers >= 8 else 0
 """Most rows that are multiplied so; 0: none are, where registers hold no row of a panel."""
-_IN_TURN = STEPS if TOGETHER == 2 else 16
-"""Steps of some columns before those of others: few where a sum waits for the last one so long that
-those of other columns should be added meanwhile."""
+_FEW_SUMS = 4
+"""Rows whose sums are so few that each waits for its last step: those of other columns should be
+added meanwhile."""
+_IN_TURN, _FEW_IN_TURN = (STEPS, 2) if TOGETHER == 2 else (16, 16)
+"""Steps of some columns before those of others, with more rows and with so few."""
 
 
 @cache
@@ -116,7 +118,8 @@ class _Product:
         builder, stored = self._builder, self._stored
         groups: dict[int, Groups] = {}
         rows, begin = self._x_rows, None
-        for turn in range(0, STEPS, _IN_TURN):
+        size = _FEW_IN_TURN if len(rows) <= _FEW_SUMS else _IN_TURN
+        for turn in range(0, STEPS, size):
             for column, tile in self._tiles.items():
                 if turn == 0:
                     place = index(column)
@@ -124,7 +127,7 @@ class _Product:
                     ask_codes(builder, stored, asked, place, span)
                 if begin is None:
                     rows, begin = self._span_of_rows(number)
-                for step in range(turn, turn + _IN_TURN):
+                for step in range(turn, turn + size):
                     group = builder.add(begin, index(step))
                     read_again(builder)  # or rows wait in registers that there are not
                     tile.add([builder.gep(row, [group]) for row in rows], [groups[column].of(step)])

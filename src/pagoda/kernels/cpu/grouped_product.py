@@ -22,7 +22,7 @@ from pagoda.kernels.cpu.multiply import (
 from pagoda.kernels.cpu.number import integer_at, integers_at, put_integer
 from pagoda.kernels.cpu.operands import Ahead, Rows, Target, Weight, rows_from
 from pagoda.kernels.cpu.panel_product import PANEL_ROWS
-from pagoda.kernels.cpu.team import claim, finish
+from pagoda.kernels.cpu.team import Team, claim_near, finish
 
 _TOTAL = 16
 """Of a phase's 32-bit numbers, one in a cache line that `team` leaves alone."""
@@ -141,8 +141,8 @@ def count_items(phase: int, groups: Groups) -> None:
 
 @njit(error_model="numpy")
 def multiply_grouped(
-    phase: int, routines: ProductRoutines, memory: int, target: Target, rows: Rows, groups: Groups,
-    following: int,
+    phase: int, team: Team, routines: ProductRoutines, memory: int, target: Target, rows: Rows,
+    groups: Groups, following: int,
 ) -> None:  # fmt: skip
     """A thread's share of the products of all rows, each with the weight that it is of.
 
@@ -153,13 +153,13 @@ def multiply_grouped(
     """
     total = integer_at(phase, _TOTAL, 32)
     mine = 0
-    item = claim(phase)
+    item = claim_near(team, phase, total)
     here = _find(groups, item, _Place(0, 0))
     while item < total:
-        upcoming = claim(phase)
+        upcoming = claim_near(team, phase, total)
         ahead, there = panels_from(following), here
         if upcoming < total:
-            there = _find(groups, upcoming, here)
+            there = _find(groups, upcoming, here if upcoming > item else _Place(0, 0))
             ahead = _panels(groups, upcoming, there)
         share, number = _share(groups, here.number), item - here.before
         start = number % share.num_chunks * share.chunk

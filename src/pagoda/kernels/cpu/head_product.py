@@ -7,11 +7,11 @@ from typing import NamedTuple
 from numba import njit
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.multiply import ProductRoutines, multiply_plain
+from pagoda.kernels.cpu.multiply import ProductRoutines, multiply_plain, panels_of_run
 from pagoda.kernels.cpu.number import integer_at
 from pagoda.kernels.cpu.panels import ENTRY_BYTES
 from pagoda.kernels.cpu.routine import call
-from pagoda.kernels.cpu.team import claim, finish
+from pagoda.kernels.cpu.team import Team, claim_near, finish
 
 _CHUNK_ROWS = 96
 """Most rows of an item."""
@@ -47,8 +47,8 @@ class HeadTarget(NamedTuple):
 
 @njit(error_model="numpy")
 def multiply_heads(
-    phase: int, routines: ProductRoutines, memory: int, target: HeadTarget, x: int, rows: int,
-    weights: HeadWeights, following: int,
+    phase: int, team: Team, routines: ProductRoutines, memory: int, target: HeadTarget, x: int,
+    rows: int, weights: HeadWeights, following: int,
 ) -> None:  # fmt: skip
     """A thread's share of out[row, head] = weights[head] · x[row, head].
 
@@ -62,10 +62,10 @@ def multiply_heads(
     total = weights.num_heads * panels * chunks
     stride = weights.num_heads * weights.depth
     mine = 0
-    item = claim(phase)
+    item = claim_near(team, phase, total)
     while item < total:
-        upcoming = claim(phase)
-        ahead = integer_at(following, 0, 64)
+        upcoming = claim_near(team, phase, total)
+        ahead = panels_of_run(team, following).first
         if upcoming < total:
             ahead = integer_at(weights.table + upcoming // chunks * ENTRY_BYTES, 0, 64)
         place, start = item // chunks, item % chunks * chunk

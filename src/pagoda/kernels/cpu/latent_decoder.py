@@ -52,7 +52,7 @@ from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import NO_CODES, LayerPages
 from pagoda.kernels.cpu.sums import sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team
 from pagoda.kernels.page_layout import PageLayout
 
 LATENT_PHASES = 15 + FEED_FORWARD_PHASES
@@ -135,12 +135,12 @@ class LatentStep(NamedTuple):
 
 @njit(error_model="numpy")
 def _make_queries(
-    phase: int, own: LatentFields, layer: LayerFields, step: Step, latent_step: LatentStep,
-    widths: Widths, shape: LatentShape, routines: Routines, latent_routines: LatentRoutines,
-    panels: ProductRoutines, memory: int,
+    phase: int, team: Team, own: LatentFields, layer: LayerFields, step: Step,
+    latent_step: LatentStep, widths: Widths, shape: LatentShape, routines: Routines,
+    latent_routines: LatentRoutines, panels: ProductRoutines, memory: int,
 ) -> None:  # fmt: skip
     """From the stream to queries, and to latents and shared keys: five phases."""
-    rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
+    rows, size = step.num_rows, widths.weight_size
     depth, q_depth = widths.hidden * size // 4, shape.q_rank * size // 4
     norm_rows(
         phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
@@ -148,13 +148,13 @@ def _make_queries(
     )  # fmt: skip
     if own.q_down != 0:
         multiply(
-            phase + PHASE_BYTES, threads, panels, routines.keep, memory,
+            phase + PHASE_BYTES, team, panels, routines.keep, memory,
             latent_step.q_down, shape.q_rank * 4, _FLOAT_SIZE, step.hidden, rows, depth,
             step.records, own.q_down, _NONE, shape.q_rank, own.q_down_bias, _NONE, own.kv_down,
         )  # fmt: skip
     down_width = shape.rank + shape.rope_dim
     multiply(
-        phase + 2 * PHASE_BYTES, threads, panels, routines.keep, memory,
+        phase + 2 * PHASE_BYTES, team, panels, routines.keep, memory,
         latent_step.down, down_width * 4, _FLOAT_SIZE, step.hidden, rows, depth, step.records,
         own.kv_down, _NONE, down_width, own.kv_down_bias, _NONE, layer.qkv,
     )  # fmt: skip
@@ -167,7 +167,7 @@ def _make_queries(
         )  # fmt: skip
         source, depth = latent_step.q_latent, q_depth
     multiply(
-        phase + 4 * PHASE_BYTES, threads, panels, routines.keep, memory,
+        phase + 4 * PHASE_BYTES, team, panels, routines.keep, memory,
         step.qkv, widths.qkv * 4, _FLOAT_SIZE, source, rows, depth, step.records,
         layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, own.key_up,
     )  # fmt: skip
@@ -175,10 +175,10 @@ def _make_queries(
 
 @njit(error_model="numpy")
 def _run_layer(
-    phase: int, fields: int, following: int, step: Step, latent_step: LatentStep, widths: Widths,
-    shape: LatentShape, head_shape: HeadShape, layout: PageLayout, routines: Routines,
-    latent_routines: LatentRoutines, panels: ProductRoutines, heads: HeadRoutines,
-    rows_of_heads: RowRoutines, scratch: Scratch, memory: int,
+    phase: int, team: Team, fields: int, following: int, step: Step, latent_step: LatentStep,
+    widths: Widths, shape: LatentShape, head_shape: HeadShape, layout: PageLayout,
+    routines: Routines, latent_routines: LatentRoutines, panels: ProductRoutines,
+    heads: HeadRoutines, rows_of_heads: RowRoutines, scratch: Scratch, memory: int,
 ) -> None:  # fmt: skip
     """One layer, whose fields begin at an address."""
     own = LatentFields(*integers_at(fields, _NUM_FIELDS))
@@ -189,8 +189,8 @@ def _run_layer(
     rows, size = step.num_rows, widths.weight_size
     down_width = shape.rank + shape.rope_dim
     _make_queries(
-        phase, own, layer, step, latent_step, widths, shape, routines, latent_routines, panels,
-        memory,
+        phase, team, own, layer, step, latent_step, widths, shape, routines, latent_routines,
+        panels, memory,
     )  # fmt: skip
     made = LatentRows(
         step.qkv, latent_step.down, latent_step.plain, latent_step.queries, step.sink_queries
@@ -205,7 +205,7 @@ def _run_layer(
         memory,
     )  # fmt: skip
     multiply_heads(
-        phase + 6 * PHASE_BYTES, panels, memory,
+        phase + 6 * PHASE_BYTES, team, panels, memory,
         HeadTarget(routines.keep, latent_step.queries, shape.num_heads * down_width * 4,
                    down_width * 4, _FLOAT_SIZE, latent_step.no_bias),
         latent_step.plain, rows,
@@ -221,19 +221,21 @@ def _run_layer(
         layer.sink_logits, LayerPages(layout, widths.cache_size, NO_CODES),
     )  # fmt: skip
     attend(
-        phase + 8 * PHASE_BYTES, phase + 9 * PHASE_BYTES, step.num_threads, attention, tiling,
+        phase + 8 * PHASE_BYTES, phase + 9 * PHASE_BYTES, team, attention, tiling,
         head_shape, heads, rows_of_heads, scratch,
     )  # fmt: skip
     multiply_heads(
-        phase + 10 * PHASE_BYTES, panels, memory,
+        phase + 10 * PHASE_BYTES, team, panels, memory,
         HeadTarget(latent_routines.keep, step.attended, widths.attended * size,
                    shape.value_dim * size, size, latent_step.no_bias),
         latent_step.latents, rows,
         HeadWeights(own.value_up, shape.num_heads, shape.value_dim, shape.rank * size // 4),
         layer.o,
     )  # fmt: skip
-    add_attended(phase + 11 * PHASE_BYTES, layer, step, widths, routines, panels, memory)
-    feed_forward(phase + 15 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
+    add_attended(phase + 11 * PHASE_BYTES, team, layer, step, widths, routines, panels, memory)
+    feed_forward(
+        phase + 15 * PHASE_BYTES, team, layer, following, step, widths, routines, panels, memory
+    )
 
 
 @kernel
@@ -249,6 +251,7 @@ def run_latent_layers(
     last layer.
     """
     for thread in prange(step.num_threads):
+        team = Team(thread, step.num_threads, step.places)
         memory = step.memory + thread * step.memory_bytes
         scratch = scratch_at(memory + MEMORY_BYTES, step.most_rows, head_shape, heads)
         for layer in range(num_layers):
@@ -257,7 +260,7 @@ def run_latent_layers(
             if layer + 1 < num_layers:
                 upcoming = integer_at(fields, LATENT_ROW_FIELDS, 64)  # the first of the next one
             _run_layer(
-                step.counters + layer * LATENT_PHASES * PHASE_BYTES, fields, upcoming, step,
+                step.counters + layer * LATENT_PHASES * PHASE_BYTES, team, fields, upcoming, step,
                 latent_step, widths, shape, head_shape, layout, routines, latent_routines, panels,
                 heads, rows_of_heads, scratch, memory,
             )  # fmt: skip

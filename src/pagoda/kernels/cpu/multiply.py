@@ -31,7 +31,7 @@ from pagoda.kernels.cpu.panels import (
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.stored_words import SPAN, TOGETHER
 from pagoda.kernels.cpu.sums import SUMS_BYTES
-from pagoda.kernels.cpu.team import claim, finish
+from pagoda.kernels.cpu.team import Team, claim, claim_near, finish, first_of_run
 from pagoda.kernels.cpu.vector import LINE_BYTES
 
 _CHUNK_ROWS, _STORED_CHUNK_ROWS = 120, 264 if TOGETHER == 2 else 180
@@ -263,9 +263,16 @@ def chunk_rows(weight: Weight, rows: int, columns: int, num_threads: int) -> int
 
 
 @njit(error_model="numpy")
-def panels_from(table: int) -> Ahead:
-    """The first two panels of a table."""
-    return Ahead(integer_at(table, 0, 64), integer_at(table, TABLE_FIELDS, 64))
+def panels_from(entry: int) -> Ahead:
+    """A panel by its entry in a table, and the one behind it."""
+    return Ahead(integer_at(entry, 0, 64), integer_at(entry, TABLE_FIELDS, 64))
+
+
+@njit(error_model="numpy")
+def panels_of_run(team: Team, table: int) -> Ahead:
+    """The first two panels of a thread's run of a table's."""
+    num_panels = PanelEntry(*integers_at(table, TABLE_FIELDS)).left
+    return panels_from(table + first_of_run(team, team.thread, num_panels) * ENTRY_BYTES)
 
 
 @njit(error_model="numpy")
@@ -325,32 +332,39 @@ def multiply_item(
 
 
 @njit(error_model="numpy")
+def _next_item(team: Team, phase: int, total: int, chunks: int) -> int:
+    """Where a panel is read for some rows after others, threads take it in turn from each other."""
+    return claim_near(team, phase, total) if chunks == 1 else claim(phase)
+
+
+@njit(error_model="numpy")
 def multiply(
-    phase: int, num_threads: int, routines: ProductRoutines, use: int, memory: int,
+    phase: int, team: Team, routines: ProductRoutines, use: int, memory: int,
     out: int, row_bytes: int, item_size: int, x: int, rows: int, depth: int, records: int,
     first: int, second: int, width: int, bias: int, second_bias: int, following: int,
 ) -> None:  # fmt: skip
     """A thread's share of the product of all rows of x with a weight in panels.
 
-    phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
+    phase: one that nobody has begun, the same for all threads.
     memory: `MEMORY_BYTES` of the thread's own. use, out, row_bytes, item_size: see `Target`.
     x: [rows, depth groups] of the weight's dtype; records: of these rows, see `Rows`.
     first, second, width, bias, second_bias: see `Weight`.
-    following: the table of what will be read next, whose first two panels are asked for at the end.
+    following: the table of what will be read next, whose first two panels are asked for at the end,
+    or those that this thread will begin with.
     """
     weight = Weight(first, second, width, bias, second_bias)
     all_rows = Rows(x, rows, depth, records, rows * RECORD_BYTES)
     step = panels_at_once(weight, rows)
     columns = ((width + PANEL - 1) // PANEL + step - 1) // step
-    chunk = chunk_rows(weight, rows, columns, num_threads)
+    chunk = chunk_rows(weight, rows, columns, team.num_threads)
     chunks = (rows + chunk - 1) // chunk
     total = columns * chunks
     mine = 0
-    item = claim(phase)
+    item = _next_item(team, phase, total, chunks)
     while item < total:
-        upcoming = claim(phase)
+        upcoming = _next_item(team, phase, total, chunks)
         start = item % chunks * chunk
-        ahead = panels_from(following)
+        ahead = panels_of_run(team, following) if chunks == 1 else panels_from(following)
         if upcoming < total:
             ahead = panels_of_item(weight, upcoming // chunks * step)
         multiply_item(

@@ -30,7 +30,7 @@ SLICE_VALUES = 512 if TOGETHER == 2 else 128
 stored with each slice, which counts where the products themselves are quick."""
 SLICE_BYTES = SLICE_VALUES // TOGETHER * GROUP_BYTES
 """Of a decoded slice."""
-TABLE_FIELDS = 4
+TABLE_FIELDS = 5
 """Of a panel in a table: those of `PanelEntry`."""
 ENTRY_BYTES = 8 * TABLE_FIELDS
 """From panel to panel of a table."""
@@ -46,6 +46,8 @@ class PanelEntry(NamedTuple):
     """The routine that multiplies few rows with it (`few_rows`); 0: there is none."""
     rounded: int
     """The routine that multiplies rounded rows with it (`int8_product`); 0: there is none."""
+    left: int
+    """Panels from this one to the weight's last; no address."""
 
 
 @kernel
