@@ -7,6 +7,8 @@ import json
 from worker_loop import KV_CACHE_BYTES, MAX_MODEL_LEN, Work, serve
 
 from pagoda import LLM, SamplingParams, __version__
+from pagoda.engine.build import assemble, load_model
+from pagoda.engine.options import EngineOptions
 
 
 class Pagoda:
@@ -14,15 +16,21 @@ class Pagoda:
 
     def __init__(self, model: str, options: str = '{"quantization": "none"}') -> None:
         """`options` of the engine, as JSON; without them it has the model as the others do."""
-        self._llm = LLM(
-            model,
+        checked = EngineOptions(
+            model=model,
             dtype="bfloat16",
             max_model_len=MAX_MODEL_LEN,
             kv_cache_memory_bytes=KV_CACHE_BYTES,
             **json.loads(options),
         )
+        engine, running = assemble(load_model(checked), checked)
+        self._llm, self._chores = LLM.from_engine(engine), running.chores
 
     def reset(self) -> None:
+        """And have the system provide the cache's memory, as a server does while it is idle: peers
+        have filled theirs before they are ready."""
+        for _ in self._chores:
+            pass
         self._llm.reset_prefix_cache()
 
     def run(self, work: Work) -> int:
