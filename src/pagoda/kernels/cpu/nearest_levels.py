@@ -26,6 +26,7 @@ from pagoda.kernels.cpu.vector import (
     instruction,
     lane_numbers,
     load_vector,
+    opaque,
     spread,
     store_vector,
 )
@@ -113,11 +114,14 @@ class Search:
         """How many bounds lie below each value, int32, and the levels of these: [16]."""
         builder = self._builder
         below, size = constant(_COUNTS, 0), 1
+        one = constant(_COUNTS, 1)
+        if UNIT.table_lanes == LANES:  # or comparisons become numbers, which takes two more steps
+            one = opaque(builder, one)
         while size < self._count:
             bound = _entries(builder, self._load_bounds(size), size, below)
             above = builder.fcmp_ordered(">", values, bound)
             twice = builder.add(below, below)
-            below = builder.select(above, builder.add(twice, constant(_COUNTS, 1)), twice)
+            below = builder.select(above, builder.or_(twice, one), twice)
             size *= 2
         return below, _entries(builder, self._load_levels, self._count, below)
 
