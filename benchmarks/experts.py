@@ -31,7 +31,7 @@ from pagoda.kernels.cpu.experts import (
 )
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.sums import gate_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES, Team, first_phase, phases
+from pagoda.kernels.cpu.team import PHASE_BYTES, first_phase, phases, team_of
 from pagoda.models.decoder import ExpertsSpec
 from pagoda.models.expert_weights import ExpertsWeights
 
@@ -44,7 +44,7 @@ def _run_layers(
     following: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
-        team = Team(thread, num_threads, places)
+        team = team_of(thread, num_threads, places)
         for number in range(len(layers)):
             phase = first_phase(places, num_threads) + number * EXPERT_PHASES * PHASE_BYTES
             experts(

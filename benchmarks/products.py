@@ -38,7 +38,7 @@ from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.kernels.cpu.stored_words import SPAN
 from pagoda.kernels.cpu.sums import sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES, Team, first_phase, phases
+from pagoda.kernels.cpu.team import PHASE_BYTES, first_phase, phases, team_of
 from pagoda.kernels.cpu.vector import (
     LANES,
     UNIT,
@@ -94,7 +94,7 @@ def _multiply_all(
     x: int, rows: int, depth: int, records: int, weights: Array, width: int, no_bias: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
-        team = Team(thread, num_threads, places)
+        team = team_of(thread, num_threads, places)
         for number in range(len(weights)):
             upcoming = weights[min(number + 1, len(weights) - 1)]
             multiply(

@@ -27,8 +27,10 @@ class Pagoda:
         self._llm, self._chores = LLM.from_engine(engine), running.chores
 
     def reset(self) -> None:
-        """And have the system provide the cache's memory, as a server does while it is idle: peers
-        have filled theirs before they are ready."""
+        """The first time it has the system provide the cache's memory, as an idle server does.
+
+        Peers have filled theirs before they are ready, which an engine of ours is without it.
+        """
         for _ in self._chores:
             pass
         self._llm.reset_prefix_cache()

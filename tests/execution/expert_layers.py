@@ -22,19 +22,20 @@ from pagoda.kernels.cpu.int8_rows import record_bytes, round_routine, round_some
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.sums import gate_routine
-from pagoda.kernels.cpu.team import Team, first_phase, phases
+from pagoda.kernels.cpu.team import first_phase, phases, team_of
 from pagoda.models.decoder import ExpertsSpec
 from pagoda.models.expert_weights import ExpertsWeights
 
 
 @kernel
 def run_by_threads(
-    places: int, memory: int, num_threads: int, fields: int, work: int, x: int, rows: int,
-    records: int, target: int, adds: int, following: int,
+    places: int, memory: int, first: int, num_threads: int, fields: int, work: int, x: int,
+    rows: int, records: int, target: int, adds: int, following: int,
 ) -> None:  # fmt: skip
-    for thread in prange(num_threads):
+    for number in prange(num_threads):
+        thread = (first + number) % num_threads
         experts(
-            first_phase(places, num_threads), Team(thread, num_threads, places),
+            first_phase(places, num_threads), team_of(thread, num_threads, places),
             memory + thread * MEMORY_BYTES, fields, work, x, rows, records, target, adds,
             following,
         )  # fmt: skip
@@ -106,6 +107,8 @@ class Layer:
     weights: ExpertsWeights[PanelMatrix]
     dtype: torch.dtype
     num_threads: int = 1
+    first_thread: int = 0
+    """Which begins, and does it all where nobody else can run."""
     rounds: bool = False
 
     def __post_init__(self) -> None:
@@ -138,9 +141,10 @@ class Layer:
         counters = phases(EXPERT_PHASES, self.num_threads)
         memory = np.full(self.num_threads * MEMORY_BYTES, 0xFF, np.uint8)
         run_by_threads(
-            counters.ctypes.data, memory.ctypes.data, self.num_threads, self.fields.ctypes.data,
-            work.ctypes.data, x.data_ptr(), num_rows, records.ctypes.data if self.rounds else 0,
-            out.data_ptr(), int(stream is not None), self.weights.router.address,
+            counters.ctypes.data, memory.ctypes.data, self.first_thread, self.num_threads,
+            self.fields.ctypes.data, work.ctypes.data, x.data_ptr(), num_rows,
+            records.ctypes.data if self.rounds else 0, out.data_ptr(), int(stream is not None),
+            self.weights.router.address,
         )  # fmt: skip
         self.work = ExpertsMemory(*work.tolist())
         return out

@@ -100,6 +100,17 @@ def test_not_a_bit_depends_on_other_rows_or_threads(name: str, dtype: torch.dtyp
     assert torch.equal(layer.run(same), together[3:4].expand(200, -1))
 
 
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("num_rows", [1, 40])
+def test_who_is_alone_does_the_items_of_others_too(num_rows: int, first: int):
+    """Its own come first: those of earlier experts are found when it has been at later ones."""
+    spec, hidden = ExpertsSpec(6, 3, 96), 64
+    weights = in_panels(some_weights(spec, hidden, torch.bfloat16))
+    x = some_rows(num_rows, hidden, torch.bfloat16)
+    team = Layer(spec, weights, torch.bfloat16, num_threads=3, first_thread=first)
+    assert torch.equal(team.run(x), Layer(spec, weights, torch.bfloat16).run(x))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_expert_makes_of_a_row_what_a_plain_part_does(dtype: torch.dtype):
     """Bit for bit: the shared expert, which is one, has the weights of the only other."""

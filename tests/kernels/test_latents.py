@@ -7,6 +7,7 @@ import pytest
 from kernel_arrays import DTYPES, assert_close, call_routine, group_of, seen, stored
 from latent_blocks import coded_blocks
 from numba import prange
+from test_panels import table_from
 
 from pagoda.codecs import LATENT_CODECS
 from pagoda.kernels import reference
@@ -22,9 +23,9 @@ from pagoda.kernels.cpu.latent_rows import latent_routine
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import NO_CODES
-from pagoda.kernels.cpu.panels import TABLE_FIELDS, pack
+from pagoda.kernels.cpu.panels import pack
 from pagoda.kernels.cpu.sums import sum_routine
-from pagoda.kernels.cpu.team import Team, first_phase, phases
+from pagoda.kernels.cpu.team import first_phase, phases, team_of
 from pagoda.kernels.page_layout import coded_latent_layout, latent_layout
 
 pytestmark = [pytest.mark.threads, pytest.mark.filterwarnings("error::numba.NumbaWarning")]
@@ -156,7 +157,7 @@ def _multiply(
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         multiply_heads(
-            first_phase(places, num_threads), Team(thread, num_threads, places), routines,
+            first_phase(places, num_threads), team_of(thread, num_threads, places), routines,
             memory + thread * MEMORY_BYTES, target, x, rows, weights, weights.table,
         )  # fmt: skip
 
@@ -176,8 +177,8 @@ def test_each_head_is_multiplied_with_its_own_weight(
     packed[:, :height] = weight
     packed = packed.reshape(-1, width)
     pack(packed)
-    table = np.zeros((heads * panels + 1, TABLE_FIELDS), np.int64)
-    table[:, 0] = packed.ctypes.data + PANEL * packed.strides[0] * np.arange(len(table))
+    places = PANEL * packed.strides[0] * np.arange(heads * panels + 1)
+    table = table_from(packed.ctypes.data + places)
     out = stored(np.full((rows, heads, height), np.nan), dtype)
     no_bias, counters = np.zeros(PANEL, np.float32), phases(1, 2)
     memory = np.empty(2 * MEMORY_BYTES + 64, np.uint8)

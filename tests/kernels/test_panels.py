@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kept import kept
 from kernel_arrays import DTYPES, assert_close, call_routine, seen, stored
 from numba import prange
 
@@ -13,8 +14,9 @@ from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu import embed, multiply, panels
 from pagoda.kernels.cpu.activation import ACTIVATIONS, GATES
 from pagoda.kernels.cpu.kernel import kernel
+from pagoda.kernels.cpu.panel_product import PANEL_ROWS
 from pagoda.kernels.cpu.sums import activate_routine, gate_routine, sum_routine
-from pagoda.kernels.cpu.team import Team, first_phase, phases
+from pagoda.kernels.cpu.team import Team, claim_near, first_phase, phases, team_of
 
 pytestmark = pytest.mark.threads
 
@@ -40,7 +42,7 @@ def by_threads(
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         multiply.multiply(
-            first_phase(places, num_threads), Team(thread, num_threads, places), routines, use,
+            first_phase(places, num_threads), team_of(thread, num_threads, places), routines, use,
             memory + thread * multiply.MEMORY_BYTES, out, row_bytes, item_size, x, rows, depth, 0,
             first, second, width, bias, second_bias, first,
         )  # fmt: skip
@@ -83,6 +85,24 @@ def table_from(starts: Array, decode: int = 0, few: int = 0) -> Array:
     table = np.tile(np.array(entry, np.int64), (len(starts), 1))
     table[:, 0], table[:, -1] = starts, left
     return table
+
+
+@kept
+def begin(team: Team, table: int, rows: int, num_items: int) -> tuple[int, int]:
+    """The entry that a thread asks for, and the item that it gets."""
+    entry = multiply.entry_of_run(team, table, rows)
+    return entry, claim_near(team, first_phase(team.places, team.num_threads), num_items)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_a_thread_asks_for_the_panel_that_it_will_begin_with(num_threads: int):
+    table, counters = table_from(np.arange(8)), phases(1, num_threads)
+    teams = [Team(thread, num_threads, counters.ctypes.data) for thread in range(num_threads)]
+    for team in teams:
+        entry, item = begin(team, table.ctypes.data, 1, 7)
+        assert entry == table[item:].ctypes.data
+    entry, _ = begin(teams[-1], table.ctypes.data, PANEL_ROWS + 1, 7)
+    assert entry == table.ctypes.data
 
 
 def packed(weight: Array) -> Array:

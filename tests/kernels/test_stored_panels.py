@@ -141,11 +141,12 @@ def test_a_table_may_have_panels_of_several_kinds():
     plain, kept = packed_plain(numbers), {name: packed(name, rows[name], width) for name in rows}
     tables = [plain_table(plain), *(table_of(name, kept[name]) for name in rows)]
     table = np.concatenate([*(each[:1] for each in tables), tables[-1][-1:]])
+    table[:, -1] = np.arange(len(table) - 1, -1, -1)
     whole = [numbers, *(dequantised(name, rows[name]) for name in rows)]
     expected = packed_plain(np.concatenate(whole))
     for num_rows in (3, 40, 130):
         x, out = inputs(num_rows, width), np.empty((num_rows, 96), np.float32)
-        run_with_tables(sum_routine(adds=False), out, x, [table], 96, [no_bias], num_threads=1)
+        run_with_tables(sum_routine(adds=False), out, x, [table], 96, [no_bias], num_threads=2)
         assert np.array_equal(out, product(x, expected, num_threads=1))
 
 

@@ -15,6 +15,7 @@ from pagoda.kernels.cpu.team import (
     finish,
     first_phase,
     phases,
+    team_of,
 )
 from side_by_side import ALL_CORES
 
@@ -49,7 +50,7 @@ def by_threads(
     is_near: bool,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
-        team = Team(thread, num_threads, places)
+        team = team_of(thread, num_threads, places)
         count_up(team, num_phases, total, seen, num_items, is_near)
 
 

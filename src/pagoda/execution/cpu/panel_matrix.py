@@ -75,7 +75,7 @@ class Panels:
         return cls(rows.shape[0], panels, size, decode, few, rounded)
 
     def entries(self) -> Array:
-        """Their rows of a table, which tells what is left: [panels, `TABLE_FIELDS`] int64."""
+        """Their rows of a table, but for what is left of it: [panels, `TABLE_FIELDS`] int64."""
         count = -(-self.num_rows // PANEL)
         first = PanelEntry(self.memory.ctypes.data, self.decode, self.few, self.rounded, left=0)
         table = np.tile(np.array(first, np.int64), (count, 1))

@@ -361,10 +361,8 @@ def _merge_parts(
 
 @njit(error_model="numpy")
 def _next_item(team: Team, phase: int, tiling: TilingAddresses) -> int:
-    """Items that finish their rows come the longest first, for threads to take in turn."""
-    if tiling.num_parts < tiling.num_items:
-        return claim(phase)
-    return claim_near(team, phase, tiling.num_items)
+    """The next item of `attend`."""
+    return claim(phase) if tiling.in_turn != 0 else claim_near(team, phase, tiling.num_items)
 
 
 @njit(error_model="numpy")
@@ -378,7 +376,7 @@ def attend(
     own.
     """
     mine = 0
-    further = team.num_threads if tiling.num_parts < tiling.num_items else 1
+    further = team.num_threads if tiling.in_turn != 0 else 1
     item = _next_item(team, working, tiling)
     while item < tiling.num_items:
         _attend_item(item, item + further, layer, tiling, shape, routines, row_routines, scratch)

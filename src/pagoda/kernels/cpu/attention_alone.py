@@ -17,7 +17,7 @@ from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields, LayerPages
-from pagoda.kernels.cpu.team import PHASE_BYTES, Team, first_phase, phases
+from pagoda.kernels.cpu.team import PHASE_BYTES, first_phase, phases, team_of
 from pagoda.kernels.cpu.vector import LINE_BYTES
 from pagoda.kernels.page_layout import PageLayout, plain_layout
 
@@ -48,7 +48,7 @@ def _attend_alone(
     threads.
     """
     for thread in prange(num_threads):
-        team = Team(thread, num_threads, places)
+        team = team_of(thread, num_threads, places)
         start = memory + thread * memory_bytes
         scratch = scratch_at(start, tiling.most_rows, shape, routines)
         for number in range(layers.shape[0]):

@@ -43,6 +43,7 @@ class AttentionTiling:
 
     def addresses(self) -> TilingAddresses:
         """As kernels take it; this has to be kept as long as those are used."""
+        spans = self.work[:, 4] - self.work[:, 3]
         return TilingAddresses(
             block_tables=self.block_tables.ctypes.data,
             windows=self.windows.ctypes.data,
@@ -60,6 +61,7 @@ class AttentionTiling:
             num_merges=len(self.merges),
             part_bytes=self.parts.shape[1] * 4,
             most_rows=self.most_rows,
+            in_turn=int((spans[self.num_parts :] > 1).any()),
         )
 
 
@@ -120,3 +122,6 @@ class TilingAddresses(NamedTuple):
     num_merges: int
     part_bytes: int
     most_rows: int
+    in_turn: int
+    """1: some items take more than one split, the longest first, and threads take them in turn; 0:
+    each thread has a run of items."""

@@ -37,14 +37,14 @@ from pagoda.kernels.cpu.experts import EXPERT_PHASES, experts
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import round_routine, round_rows
 from pagoda.kernels.cpu.kernel import kernel
-from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, entry_of_run, multiply
 from pagoda.kernels.cpu.norm import add_rows, norm_routine, norm_rows
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import CodeFields, LayerPages
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.sums import activate_routine, gate_routine, sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES, Team
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team, team_of
 from pagoda.kernels.cpu.write import WriteRoutines
 from pagoda.kernels.page_layout import PageLayout
 
@@ -248,7 +248,7 @@ def add_attended(
         phase + PHASE_BYTES, team, panels, add, memory, added, widths.hidden * 4,
         _FLOAT_SIZE,
         step.attended, rows, widths.attended * size // 4, step.records, layer.o, _NONE,
-        widths.hidden, layer.o_bias, _NONE, layer.gate,
+        widths.hidden, layer.o_bias, _NONE, entry_of_run(team, layer.gate, rows),
     )  # fmt: skip
     if adds_later:
         add_rows(
@@ -280,21 +280,21 @@ def feed_forward(
     if layer.experts != 0:
         experts(
             phase + PHASE_BYTES, team, memory, layer.experts, step.experts, step.hidden, rows,
-            step.records, added, 0 if adds_later else 1, following,
+            step.records, added, 0 if adds_later else 1, entry_of_run(team, following, rows),
         )  # fmt: skip
     else:
         multiply(
             phase + PHASE_BYTES, team, panels, routines.gate, memory,
             step.gated, widths.inner * size, size, step.hidden, rows, widths.hidden * size // 4,
             step.records, layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias,
-            layer.down,
+            entry_of_run(team, layer.down, rows),
         )  # fmt: skip
         _round(phase + 2 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
         multiply(
             phase + 3 * PHASE_BYTES, team, panels,
             routines.keep if adds_later else routines.add, memory, added, widths.hidden * 4,
             _FLOAT_SIZE, step.gated, rows, widths.inner * size // 4, step.records, layer.down,
-            _NONE, widths.hidden, layer.down_bias, _NONE, following,
+            _NONE, widths.hidden, layer.down_bias, _NONE, entry_of_run(team, following, rows),
         )  # fmt: skip
     if adds_later:
         add_rows(
@@ -327,7 +327,7 @@ def _run_layer(
     multiply(
         phase + PHASE_BYTES, team, panels, routines.keep, memory,
         step.qkv, widths.qkv * 4, _FLOAT_SIZE, step.hidden, rows, hidden_depth, step.records,
-        layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
+        layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, entry_of_run(team, layer.o, rows),
     )  # fmt: skip
     rotate_and_write(
         phase + 2 * PHASE_BYTES, step.num_threads, routines.rotate, write, step.qkv, rows,
@@ -362,7 +362,7 @@ def run_layers(
     after the last layer.
     """
     for thread in prange(step.num_threads):
-        team = Team(thread, step.num_threads, step.places)
+        team = team_of(thread, step.num_threads, step.places)
         memory = step.memory + thread * step.memory_bytes
         scratch = scratch_at(memory + MEMORY_BYTES, step.most_rows, shape, heads)
         for layer in range(num_layers):

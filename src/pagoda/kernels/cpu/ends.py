@@ -13,7 +13,7 @@ from pagoda.kernels.cpu.logits import adjust_logits
 from pagoda.kernels.cpu.multiply import ProductRoutines, multiply
 from pagoda.kernels.cpu.norm import norm_rows
 from pagoda.kernels.cpu.routine import call
-from pagoda.kernels.cpu.team import PHASE_BYTES, Team, claim, finish
+from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, team_of
 
 _ITEM_ROWS = 4
 # Not plain numbers, for which Numba would compile a function of their own.
@@ -77,7 +77,7 @@ def project(
 ) -> None:
     """logits = norm(stream[logit_rows]) · lm_head + bias, scaled and capped."""
     for thread in prange(step.num_threads):
-        team = Team(thread, step.num_threads, step.places)
+        team = team_of(thread, step.num_threads, step.places)
         norm_rows(
             step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
             ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,

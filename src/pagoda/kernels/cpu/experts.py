@@ -25,11 +25,11 @@ from pagoda.kernels.cpu.expert_rows import gather_rows, group_rows
 from pagoda.kernels.cpu.grouped_product import (
     WEIGHT_BYTES,
     Groups,
-    first_used,
+    entry_of_items,
     multiply_grouped,
 )
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine, round_rows
-from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, entry_of_run, multiply
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.operands import Rows, Target
 from pagoda.kernels.cpu.route import RouteFields, route, route_bytes, route_routine
@@ -169,7 +169,7 @@ def _run_shared(
         layer.phase + 4 * PHASE_BYTES, layer.team, panels, own.gate_routine, layer.memory,
         work.shared_gated, inner * size, size, layer.x, rows, own.hidden * size // 4, layer.records,
         own.shared_gate, own.shared_up, inner, own.shared_gate_bias, own.shared_up_bias,
-        own.shared_down,
+        entry_of_run(layer.team, own.shared_down, rows),
     )  # fmt: skip
     if layer.records != 0:
         round_rows(
@@ -194,7 +194,7 @@ def _run_chosen(
         layer.phase + 7 * PHASE_BYTES, layer.team, panels, layer.memory,
         Target(own.gate_routine, work.gated, own.inner * size, size),
         Rows(work.gathered, count, own.hidden * size // 4, work.records, stride), gate_up,
-        first_used(down),
+        entry_of_items(layer.team, layer.phase + 9 * PHASE_BYTES, down),
     )  # fmt: skip
     if work.records != 0:
         round_rows(
@@ -232,7 +232,8 @@ def experts_routine() -> Any:
         multiply(
             phase, team, panels, routines.keep, memory, work.logits, num_logits * 4,
             _FLOAT_SIZE, x, rows, own.hidden * own.weight_size // 4, records, own.router, _NONE,
-            num_logits, own.router_bias, _NONE, own.shared_gate if has_shared else own.router,
+            num_logits, own.router_bias, _NONE,
+            entry_of_run(team, own.shared_gate, rows) if has_shared else own.router,
         )  # fmt: skip
         route(
             phase + PHASE_BYTES, routines.route, work.chosen, work.weights, work.logits,
@@ -256,7 +257,10 @@ def experts_routine() -> Any:
             own.weight_size, routines.round, work.records,
         )  # fmt: skip
         if has_shared:
-            _run_shared(layer, own, panels, routines, work, first_used(gate_up))
+            _run_shared(
+                layer, own, panels, routines, work,
+                entry_of_items(team, phase + 7 * PHASE_BYTES, gate_up),
+            )  # fmt: skip
         _run_chosen(layer, own, panels, routines, work, count, gate_up, down, following)
         shared = Shared(
             work.shared_out if has_shared else 0,

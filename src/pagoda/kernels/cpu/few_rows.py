@@ -45,8 +45,8 @@ _COLUMNS = range(0, PANEL, LANES)
 FEW_ROWS = 8 if TOGETHER == 2 else 2 if UNIT.registers >= 8 else 0
 """Most rows that are multiplied so; 0: none are, where registers hold no row of a panel."""
 _FEW_SUMS = 4
-"""Rows whose sums are so few that each waits for its last step: those of other columns should be
-added meanwhile."""
+"""Most rows whose sums are so few that each waits for its last step: those of other columns should
+be added meanwhile."""
 _IN_TURN, _FEW_IN_TURN = (STEPS, 2) if TOGETHER == 2 else (16, 16)
 """Steps of some columns before those of others, with more rows and with so few."""
 

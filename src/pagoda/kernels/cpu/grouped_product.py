@@ -20,9 +20,10 @@ from pagoda.kernels.cpu.multiply import (
     panels_of_item,
 )
 from pagoda.kernels.cpu.number import integer_at, integers_at, put_integer
-from pagoda.kernels.cpu.operands import Ahead, Rows, Target, Weight, rows_from
+from pagoda.kernels.cpu.operands import Rows, Target, Weight, rows_from
 from pagoda.kernels.cpu.panel_product import PANEL_ROWS
-from pagoda.kernels.cpu.team import Team, claim_near, finish
+from pagoda.kernels.cpu.panels import ENTRY_BYTES
+from pagoda.kernels.cpu.team import Team, claim_near, finish, first_of_run
 
 _TOTAL = 16
 """Of a phase's 32-bit numbers, one in a cache line that `team` leaves alone."""
@@ -115,28 +116,32 @@ def _find(groups: Groups, item: int, place: _Place) -> _Place:
 
 
 @njit(error_model="numpy")
-def first_used(groups: Groups) -> int:
-    """The address of the table of the first weight that has rows."""
-    number = 0
-    while number < groups.num_weights - 1 and integer_at(groups.starts, number + 1, 32) == 0:
-        number += 1
-    return _weight(groups, number).first
-
-
-@njit(error_model="numpy")
-def _panels(groups: Groups, item: int, place: _Place) -> Ahead:
-    share = _share(groups, place.number)
-    column = (item - place.before) // share.num_chunks * share.step
-    return panels_of_item(_weight(groups, place.number), column)
-
-
-@njit(error_model="numpy")
 def count_items(phase: int, groups: Groups) -> None:
     """Put the number of items beside a phase's counters, before any thread begins it.
 
     A thread that comes late, when a later layer has sorted its own rows, must not count these.
     """
     put_integer(phase, _TOTAL, _find(groups, 1 << 62, _Place(0, 0)).before)
+
+
+@njit(error_model="numpy")
+def _column(groups: Groups, item: int, place: _Place) -> int:
+    """Which panel an item begins with, of its weight's."""
+    share = _share(groups, place.number)
+    return (item - place.before) // share.num_chunks * share.step
+
+
+@njit(error_model="numpy")
+def entry_of_items(team: Team, phase: int, groups: Groups) -> int:
+    """The entry of the panel that a thread begins with; `count_items` has counted the phase's.
+
+    To a thread that comes late it means nothing.
+    """
+    item = first_of_run(team, team.thread, integer_at(phase, _TOTAL, 32))
+    place = _find(groups, item, _Place(0, 0))
+    if place.number == groups.num_weights:
+        return groups.weights
+    return _weight(groups, place.number).first + _column(groups, item, place) * ENTRY_BYTES
 
 
 @njit(error_model="numpy")
@@ -160,7 +165,8 @@ def multiply_grouped(
         ahead, there = panels_from(following), here
         if upcoming < total:
             there = _find(groups, upcoming, here if upcoming > item else _Place(0, 0))
-            ahead = _panels(groups, upcoming, there)
+            column = _column(groups, upcoming, there)
+            ahead = panels_of_item(_weight(groups, there.number), column)
         share, number = _share(groups, here.number), item - here.before
         start = number % share.num_chunks * share.chunk
         count = min(share.chunk, share.num_rows - start)

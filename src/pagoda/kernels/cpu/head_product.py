@@ -7,7 +7,7 @@ from typing import NamedTuple
 from numba import njit
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.multiply import ProductRoutines, multiply_plain, panels_of_run
+from pagoda.kernels.cpu.multiply import ProductRoutines, multiply_plain
 from pagoda.kernels.cpu.number import integer_at
 from pagoda.kernels.cpu.panels import ENTRY_BYTES
 from pagoda.kernels.cpu.routine import call
@@ -53,8 +53,8 @@ def multiply_heads(
     """A thread's share of out[row, head] = weights[head] · x[row, head].
 
     phase: one that nobody has begun, the same for all threads. memory: `MEMORY_BYTES` of the
-    thread's own. x: [rows, num_heads, depth groups] of the weights' dtype. following: the table of
-    what will be read next.
+    thread's own. x: [rows, num_heads, depth groups] of the weights' dtype. following: as for
+    `multiply`.
     """
     panels = (weights.height + PANEL - 1) // PANEL
     chunks = (rows + _CHUNK_ROWS - 1) // _CHUNK_ROWS
@@ -65,7 +65,7 @@ def multiply_heads(
     item = claim_near(team, phase, total)
     while item < total:
         upcoming = claim_near(team, phase, total)
-        ahead = panels_of_run(team, following).first
+        ahead = integer_at(following, 0, 64)
         if upcoming < total:
             ahead = integer_at(weights.table + upcoming // chunks * ENTRY_BYTES, 0, 64)
         place, start = item // chunks, item % chunks * chunk

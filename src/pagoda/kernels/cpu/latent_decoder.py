@@ -45,14 +45,14 @@ from pagoda.kernels.cpu.latent_rows import (
     latent_write,
     write_latents,
 )
-from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, entry_of_run, multiply
 from pagoda.kernels.cpu.norm import norm_routine, norm_rows
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import NO_CODES, LayerPages
 from pagoda.kernels.cpu.sums import sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES, Team
+from pagoda.kernels.cpu.team import PHASE_BYTES, Team, team_of
 from pagoda.kernels.page_layout import PageLayout
 
 LATENT_PHASES = 15 + FEED_FORWARD_PHASES
@@ -150,13 +150,15 @@ def _make_queries(
         multiply(
             phase + PHASE_BYTES, team, panels, routines.keep, memory,
             latent_step.q_down, shape.q_rank * 4, _FLOAT_SIZE, step.hidden, rows, depth,
-            step.records, own.q_down, _NONE, shape.q_rank, own.q_down_bias, _NONE, own.kv_down,
+            step.records, own.q_down, _NONE, shape.q_rank, own.q_down_bias, _NONE,
+            entry_of_run(team, own.kv_down, rows),
         )  # fmt: skip
     down_width = shape.rank + shape.rope_dim
     multiply(
         phase + 2 * PHASE_BYTES, team, panels, routines.keep, memory,
         latent_step.down, down_width * 4, _FLOAT_SIZE, step.hidden, rows, depth, step.records,
-        own.kv_down, _NONE, down_width, own.kv_down_bias, _NONE, layer.qkv,
+        own.kv_down, _NONE, down_width, own.kv_down_bias, _NONE,
+        entry_of_run(team, layer.qkv, rows),
     )  # fmt: skip
     source = step.hidden
     if own.q_down != 0:
@@ -169,7 +171,7 @@ def _make_queries(
     multiply(
         phase + 4 * PHASE_BYTES, team, panels, routines.keep, memory,
         step.qkv, widths.qkv * 4, _FLOAT_SIZE, source, rows, depth, step.records,
-        layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, own.key_up,
+        layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, entry_of_run(team, own.key_up, rows),
     )  # fmt: skip
 
 
@@ -210,7 +212,7 @@ def _run_layer(
                    down_width * 4, _FLOAT_SIZE, latent_step.no_bias),
         latent_step.plain, rows,
         HeadWeights(own.key_up, shape.num_heads, shape.rank, shape.nope_dim * size // 4),
-        own.value_up,
+        entry_of_run(team, own.value_up, rows),
     )  # fmt: skip
     if tiling.sink_positions != 0:
         copy_absorbed(phase + 7 * PHASE_BYTES, step.num_threads, made, rows, shape)
@@ -230,7 +232,7 @@ def _run_layer(
                    shape.value_dim * size, size, latent_step.no_bias),
         latent_step.latents, rows,
         HeadWeights(own.value_up, shape.num_heads, shape.value_dim, shape.rank * size // 4),
-        layer.o,
+        entry_of_run(team, layer.o, rows),
     )  # fmt: skip
     add_attended(phase + 11 * PHASE_BYTES, team, layer, step, widths, routines, panels, memory)
     feed_forward(
@@ -251,7 +253,7 @@ def run_latent_layers(
     last layer.
     """
     for thread in prange(step.num_threads):
-        team = Team(thread, step.num_threads, step.places)
+        team = team_of(thread, step.num_threads, step.places)
         memory = step.memory + thread * step.memory_bytes
         scratch = scratch_at(memory + MEMORY_BYTES, step.most_rows, head_shape, heads)
         for layer in range(num_layers):

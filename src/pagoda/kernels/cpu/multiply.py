@@ -269,10 +269,12 @@ def panels_from(entry: int) -> Ahead:
 
 
 @njit(error_model="numpy")
-def panels_of_run(team: Team, table: int) -> Ahead:
-    """The first two panels of a thread's run of a table's."""
+def entry_of_run(team: Team, table: int, rows: int) -> int:
+    """The entry of the panel that a thread begins with, of a table's; of many rows, the first."""
+    if rows > PANEL_ROWS:
+        return table
     num_panels = PanelEntry(*integers_at(table, TABLE_FIELDS)).left
-    return panels_from(table + first_of_run(team, team.thread, num_panels) * ENTRY_BYTES)
+    return table + first_of_run(team, team.thread, num_panels) * ENTRY_BYTES
 
 
 @njit(error_model="numpy")
@@ -333,7 +335,11 @@ def multiply_item(
 
 @njit(error_model="numpy")
 def _next_item(team: Team, phase: int, total: int, chunks: int) -> int:
-    """Where a panel is read for some rows after others, threads take it in turn from each other."""
+    """The next item of `multiply`.
+
+    Where a panel is read for some rows after others, threads take these in turn: so both read it
+    while it is in the cache that they share.
+    """
     return claim_near(team, phase, total) if chunks == 1 else claim(phase)
 
 
@@ -349,8 +355,8 @@ def multiply(
     memory: `MEMORY_BYTES` of the thread's own. use, out, row_bytes, item_size: see `Target`.
     x: [rows, depth groups] of the weight's dtype; records: of these rows, see `Rows`.
     first, second, width, bias, second_bias: see `Weight`.
-    following: the table of what will be read next, whose first two panels are asked for at the end,
-    or those that this thread will begin with.
+    following: the entry of the panel that the thread reads next, which is asked for at the end with
+    the one behind it.
     """
     weight = Weight(first, second, width, bias, second_bias)
     all_rows = Rows(x, rows, depth, records, rows * RECORD_BYTES)
@@ -364,7 +370,7 @@ def multiply(
     while item < total:
         upcoming = _next_item(team, phase, total, chunks)
         start = item % chunks * chunk
-        ahead = panels_of_run(team, following) if chunks == 1 else panels_from(following)
+        ahead = panels_from(following)
         if upcoming < total:
             ahead = panels_of_item(weight, upcoming // chunks * step)
         multiply_item(

@@ -28,13 +28,15 @@ PHASE_BYTES = 256
 """From the counters of one phase to the next: two pairs of cache lines."""
 _DONE = 16
 _PLACE_SHIFT = 32
-"""A word of a place: above this bit a phase, below it how many of a run's items have been taken."""
+"""A word of a place: above this bit how far the phase is behind the places, in bytes; below it how
+many of a run's items have been taken."""
+_signed: Any = np.int64
 _PATIENCE = 50_000
 """Looks at a counter before the core is offered to somebody else."""
 
 
 class Team(NamedTuple):
-    """The threads that share a step, as one of them sees them."""
+    """The threads that share a step, as one of them sees them; see `team_of`."""
 
     thread: int
     """Which it is."""
@@ -43,10 +45,20 @@ class Team(NamedTuple):
     """Address: how far each thread's run of items is taken, `PHASE_BYTES` from one to the next."""
 
 
-def phases(count: int, num_threads: int = 0) -> Array:
-    """Counters of so many phases that nobody has begun: [any, numbers apart in cache lines].
+@register_jitable(error_model="numpy")
+def team_of(thread: int, num_threads: int, places: int) -> Team:
+    """Of a thread of a parallel loop.
 
-    The `places` of a `Team` of so many threads come first, a row for each.
+    Loops count without a sign, for which Numba would compile what takes a team once more.
+    """
+    return Team(_signed(thread), _signed(num_threads), _signed(places))
+
+
+def phases(count: int, num_threads: int = 0) -> Array:
+    """Counters of so many phases that nobody has begun: [num_threads + count, any] int64.
+
+    The `places` of a `Team` of so many threads come first; without any, items are claimed by
+    `claim` alone.
     """
     return np.zeros((num_threads + count, PHASE_BYTES // 8), np.int64)
 
@@ -79,16 +91,16 @@ def claim_near(team: Team, phase: int, total: int) -> int:
     When its run is done it takes what is left of the others', so that all are busy to the end.
     Items of a phase are claimed by this or by `claim`, not by both.
     """
-    here = (phase - team.places) << _PLACE_SHIFT  # phases come after one another in memory, too
+    here = (phase - team.places) << _PLACE_SHIFT
     for turn in range(team.num_threads):
         owner = (team.thread + turn) % team.num_threads
         place = team.places + owner * PHASE_BYTES
         first, end = first_of_run(team, owner, total), first_of_run(team, owner + 1, total)
         seen = _read(place, 0)
-        while seen < here + (1 << _PLACE_SHIFT):  # or a later phase has begun
-            word = max(seen, here)
+        while True:
+            word = max(seen, here)  # of an earlier phase, none is taken yet
             item = first + word - here
-            if item >= end:
+            if item >= end:  # or a later phase has begun, whose words are larger by far
                 break
             found = _replace(place, seen, word + 1)
             if found == seen:
