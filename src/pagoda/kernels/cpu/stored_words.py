@@ -45,7 +45,7 @@ LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 BYTES = 4
 """Steps whose parts lie in the bytes of one word, masked."""
 _EVERY_BYTE = 0x01010101
-_AHEAD_BYTES = 4096
+_AHEAD_BYTES = 8192 if TOGETHER == 2 else 4096
 """From what is read to what memory is asked for meanwhile: so many bytes at least."""
 
 
