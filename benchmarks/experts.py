@@ -21,6 +21,7 @@ import torch
 from numba import njit, prange
 
 from pagoda.engine.devices.machine import best_seconds, read_bandwidth
+from pagoda.execution.cpu.addresses import Addresses
 from pagoda.execution.cpu.expert_table import expert_fields, experts_memory
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.workspace import Workspace
@@ -90,7 +91,7 @@ class Layers:
         """Of all layers, for a row that goes to so many experts of each."""
         is_paired = self._dtype == torch.bfloat16
         spec = ExpertsSpec(self._num_experts, num_used, self._inner)
-        kept: list[Array] = []
+        kept = Addresses()
         gate = gate_routine(is_paired, "silu")
         fields = [
             expert_fields(spec, each, self._dtype, gate.address, kept) for each in self._weights

@@ -31,6 +31,7 @@ from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine, round_some
 from pagoda.kernels.cpu.multiply import (
     MEMORY_BYTES,
     ProductRoutines,
+    entry_of_run,
     multiply,
     product_routines,
 )
@@ -96,7 +97,7 @@ def _multiply_all(
     for thread in prange(num_threads):
         team = team_of(thread, num_threads, places)
         for number in range(len(weights)):
-            upcoming = weights[min(number + 1, len(weights) - 1)]
+            upcoming = entry_of_run(team, weights[min(number + 1, len(weights) - 1)], rows)
             multiply(
                 first_phase(places, num_threads) + number * PHASE_BYTES, team, routines, use,
                 memory + thread * MEMORY_BYTES, out, width * 4, 4, x, rows, depth, records,

@@ -122,6 +122,22 @@ def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():
     assert tiling.work[0, 1] == SPLIT + TILE
 
 
+@pytest.mark.parametrize(
+    ("steps", "in_turn"),
+    [
+        ([(7, 1), (6 * SPLIT, 1)], False),
+        ([(0, SPLIT)], False),
+        ([(6 * SPLIT, 1), (0, SPLIT + 2 * TILE)], True),
+    ],
+)
+def test_threads_take_items_in_turn_where_some_are_long(
+    steps: list[tuple[int, int]], in_turn: bool
+):
+    tiling = tile_attention(batch_of(steps), SHAPE)
+    assert tiling.in_turn == in_turn
+    assert tiling.addresses().in_turn == int(in_turn)
+
+
 def test_few_rows_are_worked_on_for_all_heads_unless_a_thread_would_be_idle():
     alone = tile_attention(batch_of([(7, 1)]), SHAPE).work
     assert alone[:, 5:7].tolist() == [[0, 1], [1, 2]]

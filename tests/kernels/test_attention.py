@@ -83,6 +83,7 @@ class Pages:
             merges=np.array(merges, np.int64).reshape(-1, 3),
             parts=np.empty((3 * len(starts), heads * (self.head_dim + 2)), np.float32),
             most_rows=heads * max(item[2] for item in work),
+            in_turn=num_parts < len(items),
         )
         scale = self.head_dim**-0.5 * LOG2_E
         paged_attention(

@@ -108,6 +108,7 @@ class Latents:
             merges=np.array(merges, np.int64).reshape(-1, 3),
             parts=np.empty((3, self.heads * (self.rank + 2)), np.float32),
             most_rows=self.heads * max(item[2] for item in work),
+            in_turn=num_parts < len(work),
         )
         form = PageForm(self.dtype == "bfloat16", self.width, self.block_size, value_dim=self.rank)
         layout, blocks = latent_layout(self.width, self.block_size, form.item_size), self.blocks
@@ -177,8 +178,8 @@ def test_each_head_is_multiplied_with_its_own_weight(
     packed[:, :height] = weight
     packed = packed.reshape(-1, width)
     pack(packed)
-    places = PANEL * packed.strides[0] * np.arange(heads * panels + 1)
-    table = table_from(packed.ctypes.data + places)
+    numbers = np.minimum(np.arange(heads * panels + 1), heads * panels - 1)
+    table = table_from(packed.ctypes.data + PANEL * packed.strides[0] * numbers)
     out = stored(np.full((rows, heads, height), np.nan), dtype)
     no_bias, counters = np.zeros(PANEL, np.float32), phases(1, 2)
     memory = np.empty(2 * MEMORY_BYTES + 64, np.uint8)

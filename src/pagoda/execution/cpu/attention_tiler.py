@@ -210,6 +210,7 @@ def _tiling(
         merges=merges,
         parts=np.empty((int(merges[:, 2].sum()), part_width), np.float32),
         most_rows=int(rows.max(initial=0)),
+        in_turn=bool((tiles[:, 4] - tiles[:, 3] > 1).any()),
     )
 
 

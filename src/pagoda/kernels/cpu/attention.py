@@ -387,9 +387,9 @@ def attend(
     if total == 0:
         return
     mine = 0
-    item = claim_near(team, merging, total)
+    item = claim(merging)
     while item < total:
         _merge_parts(item, layer, tiling, shape, row_routines, scratch)
         mine += 1
-        item = claim_near(team, merging, total)
+        item = claim(merging)
     finish(merging, mine, total)

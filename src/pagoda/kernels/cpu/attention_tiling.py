@@ -40,10 +40,12 @@ class AttentionTiling:
     """[parts, num_heads * (value_dim + 2)] float32, written."""
     most_rows: int
     """Query heads times tokens of the largest item."""
+    in_turn: bool
+    """Some items take more than one split, the longest first, and threads take them in turn; else
+    each thread has a run of items."""
 
     def addresses(self) -> TilingAddresses:
         """As kernels take it; this has to be kept as long as those are used."""
-        spans = self.work[:, 4] - self.work[:, 3]
         return TilingAddresses(
             block_tables=self.block_tables.ctypes.data,
             windows=self.windows.ctypes.data,
@@ -61,7 +63,7 @@ class AttentionTiling:
             num_merges=len(self.merges),
             part_bytes=self.parts.shape[1] * 4,
             most_rows=self.most_rows,
-            in_turn=int((spans[self.num_parts :] > 1).any()),
+            in_turn=int(self.in_turn),
         )
 
 
@@ -123,5 +125,3 @@ class TilingAddresses(NamedTuple):
     part_bytes: int
     most_rows: int
     in_turn: int
-    """1: some items take more than one split, the longest first, and threads take them in turn; 0:
-    each thread has a run of items."""

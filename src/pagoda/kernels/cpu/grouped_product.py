@@ -2,6 +2,7 @@
 
 Only weights that have rows are read. An item is as in `multiply`: one panel or two of one weight,
 with all of its rows or some of them. So all threads are at work also where there is one row in all.
+Each has a run of items, that is whole experts where these are many.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from numba import njit
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.multiply import ProductRoutines, multiply_plain
+from pagoda.kernels.cpu.multiply import ProductRoutines, multiply_plain, next_item
 from pagoda.kernels.cpu.number import integer_at
 from pagoda.kernels.cpu.panels import ENTRY_BYTES
 from pagoda.kernels.cpu.routine import call
-from pagoda.kernels.cpu.team import Team, claim_near, finish
+from pagoda.kernels.cpu.team import Team, finish
 
 _CHUNK_ROWS = 96
 """Most rows of an item."""
@@ -62,9 +62,9 @@ def multiply_heads(
     total = weights.num_heads * panels * chunks
     stride = weights.num_heads * weights.depth
     mine = 0
-    item = claim_near(team, phase, total)
+    item = next_item(team, phase, total, chunks)
     while item < total:
-        upcoming = claim_near(team, phase, total)
+        upcoming = next_item(team, phase, total, chunks)
         ahead = integer_at(following, 0, 64)
         if upcoming < total:
             ahead = integer_at(weights.table + upcoming // chunks * ENTRY_BYTES, 0, 64)

@@ -334,11 +334,11 @@ def multiply_item(
 
 
 @njit(error_model="numpy")
-def _next_item(team: Team, phase: int, total: int, chunks: int) -> int:
-    """The next item of `multiply`.
+def next_item(team: Team, phase: int, total: int, chunks: int) -> int:
+    """The next of a product's items, where each panel is read for so many chunks of rows.
 
-    Where a panel is read for some rows after others, threads take these in turn: so both read it
-    while it is in the cache that they share.
+    If these are more than one, threads take them in turn: so both read a panel while it is in the
+    cache that they share.
     """
     return claim_near(team, phase, total) if chunks == 1 else claim(phase)
 
@@ -366,9 +366,9 @@ def multiply(
     chunks = (rows + chunk - 1) // chunk
     total = columns * chunks
     mine = 0
-    item = _next_item(team, phase, total, chunks)
+    item = next_item(team, phase, total, chunks)
     while item < total:
-        upcoming = _next_item(team, phase, total, chunks)
+        upcoming = next_item(team, phase, total, chunks)
         start = item % chunks * chunk
         ahead = panels_from(following)
         if upcoming < total:

@@ -7,7 +7,7 @@ core that is busy with something else costs its share and the item it was workin
 
 Where items read memory one behind the other, as panels of a weight, each thread begins with a run
 of them of its own (`claim_near`). Two threads that take turns would fetch ahead into each other's
-items, and memory gives less to readers that are near one another: it was an eighth to a third less.
+items, and memory gives less to readers that are near one another: it was a tenth to a third less.
 """
 
 from __future__ import annotations
