@@ -156,7 +156,7 @@ class Case:
                 layer.blocks.random_(0, 120)
                 layer.content[:, layer.layout.key_scales :] = 0
         form = page_form(first, is_paired=True)
-        return CodedBlocks(form, first.layout, code_fields(first, kept)), kept
+        return CodedBlocks(form, first.layout, code_fields(first, form, kept)), kept
 
     def attend(self) -> None:
         """Of all layers, one after the other."""

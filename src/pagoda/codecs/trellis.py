@@ -8,7 +8,8 @@ which of that subset:
     subset of number i = path bit i - 1 + 2 · (path bit i ^ path bit i - 2)
 
 The path is a ring: before the first number of a chunk are its last ones. So a chunk is told by its
-own bits alone, every number alike, and all paths are found that end where they began.
+own bits alone, every number alike, and all paths are found that end where they began. Of two ways
+to a state that cost the same the one is taken whose steps i and i - 2 are alike.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def _cheapest(costs: Array) -> Array:
         for bit in (0, 1):  # from both states whose last step was 0, and both whose was 1
             by_0 = so_far[:2] + cost[2 * bit :][:2]
             by_1 = so_far[2:] + cost[2 - 2 * bit :][:2]
-            np.less(by_1, by_0, out=came[number, bit::2])
+            is_less = np.less_equal if bit else np.less
+            is_less(by_1, by_0, out=came[number, bit::2])
             np.minimum(by_0, by_1, out=step[bit::2])
         so_far = step
     first = so_far[own, own].argmin(0)

@@ -31,7 +31,7 @@ from pagoda.kernels.cpu.heads import HeadShape
 
 _FEW_ROWS = 16
 """Rows of a KV head that are worked on for all heads at once."""
-_MOST_STRIPS = 3
+_MOST_STRIPS = 4
 """Of a tile that decodes."""
 _ITEMS_OF_THREAD = 6
 """Tiles of a head that each thread has at least before they are larger: more even than fewer."""

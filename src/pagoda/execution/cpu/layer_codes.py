@@ -9,6 +9,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.level_tables import bound_trees, head_tables
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields
+from pagoda.kernels.cpu.turn import groups
 from pagoda.kernels.cpu.vector import UNIT
 from pagoda.storage.cpu_storage import CPULayer
 
@@ -42,7 +43,7 @@ def coded_form(layer: CPULayer) -> tuple[object, ...]:
     return codec.key.code(size), codec.value.code(size), *fits(codec)
 
 
-def code_fields(layer: CPULayer, kept: list[Array]) -> CodeFields:
+def code_fields(layer: CPULayer, form: PageForm, kept: list[Array]) -> CodeFields:
     """Addresses of a codec's tables and matrices, which are added to `kept`."""
     if layer.codec is None:
         return NO_CODES
@@ -52,9 +53,15 @@ def code_fields(layer: CPULayer, kept: list[Array]) -> CodeFields:
         if values is None:
             return 0
         shape = (layer.num_kv_heads, *values.shape[-num_axes:])
-        assert num_axes == 1 or shape[1:] == (layer.head_size, layer.head_size)
         kept.append(np.ascontiguousarray(np.broadcast_to(values, shape)))
         return int(kept[-1].ctypes.data)
+
+    def matrices(basis: Array | None) -> int:
+        if basis is None:
+            return 0
+        assert basis.shape[-2:] == (layer.head_size, layer.head_size)
+        laid_out = groups(basis, form.paired)
+        return of_each_head(laid_out, 3 if form.paired else 2)
 
     def tables_of(codec: SideCodec) -> tuple[int, int, int]:
         levels, bounds = codec.tables or (None, None)
@@ -68,8 +75,8 @@ def code_fields(layer: CPULayer, kept: list[Array]) -> CodeFields:
         *tables_of(key),
         *tables_of(value),
         key_mean=of_each_head(layer.codec.key_mean, 1),
-        query_turn=of_each_head(keys and keys.queries, 2),
-        key_turn=of_each_head(keys and keys.vectors, 2),
-        value_turn=of_each_head(values and values.vectors, 2),
-        output_turn=of_each_head(values and values.queries.swapaxes(-1, -2), 2),
+        query_turn=matrices(keys and keys.queries),
+        key_turn=matrices(keys and keys.vectors),
+        value_turn=matrices(values and values.vectors),
+        output_turn=matrices(values and values.queries.swapaxes(-1, -2)),
     )

@@ -133,7 +133,7 @@ def _segment(
     form = page_form(storage, is_paired=is_paired)
     kept = Addresses()
     table = [
-        [*_fields(placed, ropes, norm, dtype, kept), *code_fields(placed.storage, kept.kept)]
+        [*_fields(placed, ropes, norm, dtype, kept), *code_fields(placed.storage, form, kept.kept)]
         for placed in layers
     ]
     return Segment(

@@ -87,7 +87,7 @@ def row_routines(form: PageForm, paired_out: bool) -> RowRoutines:
         clear_routine().address,
         save_routine().address,
         finish_routine(paired_out).address,
-        0 if form.value is None else turn_routine(form.head_dim).address,
+        0 if form.value is None else turn_routine(form.head_dim, form.paired).address,
     )
 
 
@@ -159,7 +159,7 @@ def _finish_rows(
     if matrices != 0:
         for head in range(first_head, end_head):
             sums = scratch.sums + (head - first_head) * rows * value_dim * 4
-            matrix = matrices + head * value_dim * value_dim * 4
+            matrix = matrices + head * value_dim * value_dim * layer.pages.item_size
             call(row_routines.turn, (sums, value_dim, matrix, rows, scratch.added))
     call(
         row_routines.finish,

@@ -22,17 +22,17 @@ from numba import float32, njit, types
 
 from pagoda.kernels.cpu.half import from_half, to_half
 from pagoda.kernels.cpu.nearest_codes import nearest_codes
-from pagoda.kernels.cpu.nearest_levels import nearest_levels, weighted_error
-from pagoda.kernels.cpu.nearest_numbers import nearest_float8, nearest_whole, range_of
+from pagoda.kernels.cpu.nearest_levels import nearest_levels
+from pagoda.kernels.cpu.nearest_numbers import nearest_float8, nearest_whole, product_sum, range_of
+from pagoda.kernels.cpu.nearest_scale import nearest_scale
 from pagoda.kernels.cpu.number import emitted, number_at, put_number
 from pagoda.kernels.cpu.pack_codes import pack_codes
 from pagoda.kernels.cpu.routine import compiled
 from pagoda.kernels.cpu.ufloat8 import nearest_ufloat8, ufloat8
 from pagoda.kernels.cpu.vector import BYTE
-from pagoda.kernels.vector_code import FLOAT8_FORMS, SCALE_REACH, VectorCode
+from pagoda.kernels.vector_code import FLOAT8_FORMS, VectorCode
 
 _NUM_ARGS = 11
-_SUM = {"contract", "nsz", "reassoc"}
 
 
 @emitted
@@ -54,15 +54,6 @@ def _put_half(typing: Any, address: Any, value: Any) -> Any:
         return from_half(builder, half)
 
     return float32(types.intp, float32), emit
-
-
-@njit(error_model="numpy", fastmath=_SUM)
-def _squares(x: int, size: int) -> np.float32:
-    total = np.float32(0.0)
-    for i in range(size):
-        value = number_at(x, i, False)
-        total += value * value
-    return total
 
 
 @njit(error_model="numpy")
@@ -172,19 +163,16 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
         levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
-        squares = _squares(x, size)
+        squares = product_sum(x, x, text)
         factor = number_at(bounds, 0, False) * _inverse(np.sqrt(squares / np.float32(size)))
         nearest_levels(x, memory, nothing, factor, levels, bounds, text)
-        along = across = np.float32(0.0)
-        for i in range(size):
-            level = number_at(memory, size + i, False)
-            along += number_at(x, i, False) * level
-            across += level * level
+        found = memory + 4 * size
         if is_unbiased:
-            fitted = squares * _inverse(along)
+            fitted = squares * _inverse(product_sum(x, found, text))
         elif keeps_norm:
-            fitted = np.sqrt(squares * _inverse(across))
+            fitted = np.sqrt(squares * _inverse(product_sum(found, found, text)))
         else:
+            along, across = product_sum(x, found, text), product_sum(found, found, text)
             fitted = along * _inverse(across)
         _put_scale(scale, fitted, is_half)
         pack_codes(memory, out, token, block_size, by_token, text)
@@ -200,16 +188,9 @@ def _encode_weighted(code: VectorCode) -> Any:
         x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
         levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
-        rms = np.sqrt(_squares(x, size) / np.float32(size))
+        rms = np.sqrt(product_sum(x, x, text) / np.float32(size))
         middle = nearest_ufloat8(rms * _inverse(number_at(bounds, 0, False)))
-        best, least = middle, np.float32(np.inf)
-        for tried in range(max(middle - SCALE_REACH, 0), min(middle + SCALE_REACH, 255) + 1):
-            tried_scale = ufloat8(tried)
-            error = weighted_error(
-                x, _inverse(tried_scale), tried_scale, weights, levels, bounds, text
-            )
-            if error < least:
-                best, least = tried, error
+        best = nearest_scale(x, middle, weights, levels, bounds, text)
         nearest_codes(x, memory, _inverse(ufloat8(best)), weights, levels, bounds, text)
         _put_byte(scale, best)
         pack_codes(memory, out, token, block_size, by_token, text)

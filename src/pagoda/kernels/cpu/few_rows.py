@@ -34,6 +34,7 @@ from pagoda.kernels.cpu.vector import (
     UNIT,
     index,
     load_vector,
+    opaque,
     pointer,
     read_again,
     row_pointers,
@@ -151,8 +152,7 @@ class _WideSpan:
         memory = cgutils.alloca_once(builder, I32, size=SPAN)
         memory.align = LINE_BYTES
         # LLVM must not know what is there, or takes numbers out of the registers they came from.
-        kind = ir.FunctionType(memory.type, [memory.type])
-        self.memory = builder.call(ir.InlineAsm(kind, "", "=r,0"), [memory])
+        self.memory = opaque(builder, memory)
 
     def fill(self, source: Any) -> None:
         """Widen the bfloat16 from a pointer on."""

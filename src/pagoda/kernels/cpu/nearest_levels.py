@@ -6,27 +6,25 @@ side, so a few instructions look up as many as there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.number import constant, emitted, fused
+from pagoda.kernels.cpu.number import constant, emitted
 from pagoda.kernels.cpu.vector import (
     BYTE,
     F32,
     I32,
     LANES,
     UNIT,
-    combine_lanes,
     floats,
     index,
     instruction,
     lane_numbers,
     load_vector,
-    opaque,
     spread,
     store_vector,
 )
@@ -58,11 +56,13 @@ def nearest_levels(
         source, codes = (builder.inttoptr(each, F32.as_pointer()) for each in args[:2])
         found = builder.gep(codes, [index(CHUNK * len(widths))])
         taken_away, times = (spread(builder, each, CHUNK) for each in args[2:4])
-        for chunk, width in enumerate(widths):
-            place = [index(chunk * CHUNK)]
+        places = [[index(chunk * CHUNK)] for chunk in range(len(widths))]
+        searches = [search_of(builder, args[4], args[5], width) for width in widths]
+        values = []
+        for place in places:
             read = load_vector(builder, builder.gep(source, place), floats(CHUNK))
-            values = builder.fmul(builder.fsub(read, taken_away), times)
-            below, level = _search(builder, args[4], args[5], width).nearest(values)
+            values.append(builder.fmul(builder.fsub(read, taken_away), times))
+        for place, (below, level) in zip(places, nearest(searches, values), strict=True):
             store_vector(builder, builder.sitofp(below, floats(CHUNK)), builder.gep(codes, place))
             store_vector(builder, level, builder.gep(found, place))
         return context.get_dummy_value()
@@ -71,34 +71,17 @@ def nearest_levels(
     return types.void(size, size, float32, float32, size, size, code), emit
 
 
-@emitted
-def weighted_error(
-    typing: Any, x: Any, factor: Any, scale: Any, weights: Any, levels: Any, bounds: Any, code: Any
-) -> Any:
-    """Σ weight · (x - scale · level)² of the levels that are nearest to x · factor; nothing is
-    written.
+def nearest(searches: Sequence[Search], values: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Of each search how many bounds lie below its values, int32, and the levels of these: [16].
 
-    x, weights: [head_size] float32. The rest as `nearest_levels` takes it.
+    Step by step for all of them: each step waits for the one before it.
     """
-    widths = VectorCode.of_text(code.literal_value).widths
-    size, float32 = types.intp, types.float32
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, counts = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 3))
-        times, scale = (spread(builder, each, CHUNK) for each in args[1:3])
-        total = constant(floats(CHUNK), 0.0)
-        for chunk, width in enumerate(widths):
-            values, weight = (
-                load_vector(builder, builder.gep(each, [index(chunk * CHUNK)]), floats(CHUNK))
-                for each in (source, counts)
-            )
-            search = _search(builder, args[4], args[5], width)
-            _, level = search.nearest(builder.fmul(values, times))
-            error = builder.fsub(values, builder.fmul(scale, level))
-            total = fused(builder, builder.fmul(weight, error), error, total)
-        return combine_lanes(builder, total, builder.fadd)
-
-    return float32(size, float32, float32, size, size, size, code), emit
+    below = [constant(_COUNTS, 0)] * len(searches)
+    for number in range(max(search.num_steps for search in searches)):
+        for i, search in enumerate(searches):
+            if number < search.num_steps:
+                below[i] = search.step(number, values[i], below[i])
+    return [(each, search.levels(each)) for search, each in zip(searches, below, strict=True)]
 
 
 class Search:
@@ -106,24 +89,24 @@ class Search:
 
     def __init__(self, builder: Any, levels: Any, bounds: Any, first: int, count: int) -> None:
         """Pointers to the tables."""
-        self._builder, self._count = builder, count
+        self._builder, self._count, self.num_steps = builder, count, count.bit_length() - 1
         self._levels = builder.gep(levels, [index(first)])
         self._bounds = builder.gep(bounds, [index(first)])
 
-    def nearest(self, values: Any) -> tuple[Any, Any]:
-        """How many bounds lie below each value, int32, and the levels of these: [16]."""
-        builder = self._builder
-        below, size = constant(_COUNTS, 0), 1
-        one = constant(_COUNTS, 1)
-        if UNIT.table_lanes == LANES:  # or comparisons become numbers, which takes two more steps
-            one = opaque(builder, one)
-        while size < self._count:
-            bound = _entries(builder, self._load_bounds(size), size, below)
-            above = builder.fcmp_ordered(">", values, bound)
-            twice = builder.add(below, below)
-            below = builder.select(above, builder.or_(twice, one), twice)
-            size *= 2
-        return below, _entries(builder, self._load_levels, self._count, below)
+    def step(self, number: int, values: Any, below: Any) -> Any:
+        """How many of the first bounds lie below each value, after one step more: [16] int32."""
+        builder, size = self._builder, 2**number
+        bound = _entries(builder, self._load_bounds(size), size, below)
+        if UNIT.table_lanes == LANES:  # a comparison takes these CPUs twice as long
+            sign = builder.bitcast(builder.fsub(bound, values), _COUNTS)
+            return instruction(builder, "llvm.fshl.v16i32", [below, sign, constant(_COUNTS, 1)])
+        is_above = builder.fcmp_ordered(">", values, bound)
+        twice = builder.add(below, below)
+        return builder.select(is_above, builder.or_(twice, constant(_COUNTS, 1)), twice)
+
+    def levels(self, below: Any) -> Any:
+        """With so many bounds below them: [16] float32."""
+        return _entries(self._builder, self._load_levels, self._count, below)
 
     def _load_bounds(self, size: int) -> Load:
         """Of the step that chooses among so many."""
@@ -140,7 +123,7 @@ class Search:
         return builder.sitofp(read, F32 if lanes == 1 else floats(lanes))
 
 
-def _search(builder: Any, levels: Any, bounds: Any, width: int) -> Search:
+def search_of(builder: Any, levels: Any, bounds: Any, width: int) -> Search:
     """Among those of codes of a width; addresses of the tables."""
     tables = builder.inttoptr(levels, BYTE.as_pointer()), builder.inttoptr(bounds, F32.as_pointer())
     return Search(builder, *tables, 2**width, 2**width)

@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from pagoda.kernels.cpu.number import constant, emitted
+from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.vector import (
     F32,
     I32,
@@ -52,6 +52,24 @@ def range_of(typing: Any, x: Any, code: Any) -> Any:
         return context.make_tuple(builder, signature.return_type, found)
 
     return types.UniTuple(types.float32, 2)(types.intp, code), emit
+
+
+@emitted
+def product_sum(typing: Any, x: Any, y: Any, code: Any) -> Any:
+    """Σ x · y of two vectors: [head_size] float32.
+
+    code: of a `VectorCode`, a constant.
+    """
+    count = len(VectorCode.of_text(code.literal_value).widths)
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total = constant(floats(), 0.0)
+        for chunk in range(count):
+            left, right = (_chunk(builder, each, chunk) for each in args[:2])
+            total = fused(builder, left, right, total)
+        return combine_lanes(builder, total, builder.fadd)
+
+    return types.float32(types.intp, types.intp, code), emit
 
 
 @emitted

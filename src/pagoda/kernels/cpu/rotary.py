@@ -134,12 +134,10 @@ def rotate_and_write(
             )  # fmt: skip
         if sink_positions != 0:
             turn_queries(
-                write, sink_queries + first * query_bytes, query_bytes, last - first, pages.codes,
-                shape, memory,
+                write, sink_queries + first * query_bytes, query_bytes, last - first, pages, shape,
+                memory,
             )  # fmt: skip
-        turn_rows(
-            write, qkv + first * row_bytes, row_bytes, last - first, pages.codes, shape, memory
-        )
+        turn_rows(write, qkv + first * row_bytes, row_bytes, last - first, pages, shape, memory)
         for r in range(first, last):
             slot = integer_at(slot_mapping, r, 64)
             block = blocks + slot // shape.block_size * pages.layout.block_bytes

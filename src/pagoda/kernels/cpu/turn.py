@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+from llvmlite import ir
 from numba.core import cgutils
 
+from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
@@ -19,46 +22,72 @@ from pagoda.kernels.cpu.tile import (
     vector_lanes,
     vectors,
 )
-from pagoda.kernels.cpu.vector import after, index, pointer, row_pointers
+from pagoda.kernels.cpu.vector import (
+    F32,
+    after,
+    floats,
+    index,
+    load_vector,
+    pointer,
+    row_pointers,
+    store_rounded,
+)
+from pagoda.kernels.reference import bfloat16_bits
+
+_BFLOAT_BITS = ir.IntType(16)
+Rows = tuple[Any, Any]
+"""Where rows begin, and how many groups lie from one to the next."""
 
 
 @cache
-def turn_routine(width: int) -> Any:
-    """For rows of so many numbers."""
+def turn_routine(width: int, paired: bool) -> Any:
+    """For rows of so many numbers, and products of bfloat16, which come in pairs, or float32."""
 
     def turn_rows(x: int, stride: int, matrix: int, rows: int, memory: int) -> None:
         """x[row] = x[row] · matrix.
 
-        x: [rows, width], changed, each row `stride` numbers after the one before it; matrix:
-        [width, width]; memory: [rows, width]; all float32. A row's result is its own, whatever
-        rows there are beside it.
+        x: [rows, width] float32, changed, each row `stride` numbers after the one before it;
+        matrix: [width, width] float32, or as `groups` lays it out; memory: [rows, width] float32.
+        A row's result is its own, whatever rows there are beside it.
         """
-        _turn_rows((x, stride, matrix, rows, memory), width)
+        _turn_rows((x, stride, matrix, rows, memory), width, paired)
 
     return compiled(turn_rows, 5)
 
 
+def groups(matrices: Array, paired: bool) -> Array:
+    """Matrices as a product reads them: [..., width, width] float32, or [..., width / 2, width, 2]
+    of bfloat16's bits, two lines side by side."""
+    if not paired:
+        return matrices.astype(np.float32)
+    bits = bfloat16_bits(matrices)
+    return bits.reshape(*bits.shape[:-2], -1, 2, bits.shape[-1]).swapaxes(-1, -2)
+
+
 @emitted
-def _turn_rows(typing: Any, args: Any, width: Any) -> Any:
-    size = width.literal_value
+def _turn_rows(typing: Any, args: Any, width: Any, paired: Any) -> Any:
+    size, is_paired = width.literal_value, paired.literal_value
+    line = size // 2 if is_paired else size
+    """Groups of a row."""
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         x, stride, matrix, rows, memory = values
-        source, target, base = (pointer(builder, each) for each in (x, memory, matrix))
+        target, source, base = (pointer(builder, each) for each in (x, memory, matrix))
+        _copy_rows(builder, is_paired, size, (target, stride), (source, index(line)), rows)
 
         def rows_of(start: Any, stride: Any, first: Any, count: int) -> list[Any]:
             place = builder.gep(start, [builder.mul(first, stride)])
             return row_pointers(builder, place, stride, count)
 
         def emit_tile(count: int, first: Any, start: Any, columns: Columns) -> None:
-            x_rows = rows_of(source, stride, first, count)
-            out_rows = rows_of(target, index(size), first, count)
-            tile = Tile(builder, False, count, [lanes for _, lanes in columns])
-            with cgutils.for_range(builder, index(size)) as loop:
-                line = builder.add(builder.mul(loop.index, index(size)), start)
+            x_rows = rows_of(source, index(line), first, count)
+            out_rows = rows_of(target, stride, first, count)
+            tile = Tile(builder, is_paired, count, [lanes for _, lanes in columns])
+            with cgutils.for_range(builder, index(line)) as loop:
+                place = builder.add(builder.mul(loop.index, index(size)), start)
                 tile.add(
                     [builder.gep(each, [loop.index]) for each in x_rows],
-                    [after(builder, base, line, column) for column, _ in columns],
+                    [after(builder, base, place, column) for column, _ in columns],
                 )
             tile.store([builder.gep(each, [start]) for each in out_rows])
 
@@ -68,11 +97,23 @@ def _turn_rows(typing: Any, args: Any, width: Any) -> Any:
                 start = builder.add(index(column), builder.mul(loop.index, index(step)))
                 emit_columns = partial(emit_tile, start=start, columns=columns)
                 for_each_tile(builder, rows, most_rows(len(lanes)), emit_columns)
-        with cgutils.for_range(builder, rows) as each:
-            row = builder.gep(source, [builder.mul(each.index, stride)])
-            turned = builder.gep(target, [builder.mul(each.index, index(size))])
-            with cgutils.for_range(builder, index(size)) as loop:
-                value = builder.load(builder.gep(turned, [loop.index]))
-                builder.store(value, builder.gep(row, [loop.index]))
 
-    return routine_body(args, (width,), emit)
+    return routine_body(args, (width, paired), emit)
+
+
+def _copy_rows(
+    builder: Any, paired: bool, size: int, source: Rows, target: Rows, count: Any
+) -> None:
+    """Write rows of `size` float32 elsewhere, rounded to bfloat16 if paired."""
+    with cgutils.for_range(builder, count) as each:
+        read, write = (
+            builder.gep(start, [builder.mul(each.index, stride)])
+            for start, stride in (source, target)
+        )
+        read = builder.bitcast(read, F32.as_pointer())
+        write = builder.bitcast(write, (_BFLOAT_BITS if paired else F32).as_pointer())
+        column = 0
+        for lanes in vector_lanes(size):
+            value = load_vector(builder, builder.gep(read, [index(column)]), floats(lanes))
+            store_rounded(builder, paired, value, builder.gep(write, [index(column)]))
+            column += lanes

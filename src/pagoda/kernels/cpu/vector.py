@@ -126,12 +126,14 @@ def spread_first(builder: Any, value: Any, lanes: int) -> Any:
 
 
 def opaque(builder: Any, value: Any) -> Any:
-    """A vector in a register of which LLVM knows nothing more: an instruction of no bytes makes it.
+    """A vector or pointer of which LLVM knows nothing more: an instruction of no bytes makes it.
 
-    So it does not take apart what is done with it.
+    So it does not take apart what is done with it. What is written by way of a pointer may be read
+    by way of another that is made of it.
     """
     kind = ir.FunctionType(value.type, [value.type])
-    return builder.call(ir.InlineAsm(kind, "", "=x,0"), [value])
+    register = "r" if isinstance(value.type, ir.PointerType) else "x"
+    return builder.call(ir.InlineAsm(kind, "", f"={register},0"), [value])
 
 
 def prefetch(builder: Any, pointer: Any) -> None:

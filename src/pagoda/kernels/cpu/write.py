@@ -12,7 +12,7 @@ from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import number_at, put_number
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.pages import CodeFields, LayerPages
+from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.turn import turn_routine
 from pagoda.kernels.vector_code import SCALE_BYTES, TABLE_SIZE, VectorCode
@@ -42,7 +42,7 @@ def write_routines(form: PageForm, key_fit: str = "", value_fit: str = "") -> Wr
         0,
         encode_routine(form.key.text, key_fit).address,
         encode_routine(form.value.text, value_fit).address,
-        turn_routine(form.head_dim).address,
+        turn_routine(form.head_dim, form.paired).address,
         _scale_bytes(form.key),
         _scale_bytes(form.value),
     )
@@ -120,7 +120,7 @@ def write_row(
 
 @njit(error_model="numpy")
 def turn_rows(
-    routines: WriteRoutines, rows: int, row_bytes: int, count: int, codes: CodeFields,
+    routines: WriteRoutines, rows: int, row_bytes: int, count: int, pages: LayerPages,
     shape: HeadShape, memory: int,
 ) -> None:  # fmt: skip
     """Turn queries, keys and values of some rows into the basis that codes are in, in place.
@@ -128,13 +128,13 @@ def turn_rows(
     What is taken out of keys goes first. rows: as `write_row` takes them, `row_bytes` apart.
     memory: [count, head_dim] float32.
     """
-    num_kv_heads, size = shape.num_kv_heads, shape.head_dim * 4
-    turn_queries(routines, rows, row_bytes, count, codes, shape, memory)
+    num_kv_heads, size, codes = shape.num_kv_heads, shape.head_dim * 4, pages.codes
+    turn_queries(routines, rows, row_bytes, count, pages, shape, memory)
     keys = rows + num_kv_heads * shape.group_size * size
     if codes.key_mean != 0:
         _take_out(keys, row_bytes, count, codes.key_mean, num_kv_heads * shape.head_dim)
     for h in range(num_kv_heads):
-        matrix = h * shape.head_dim * size
+        matrix = h * shape.head_dim * shape.head_dim * pages.item_size
         if codes.query_turn != 0:
             key = keys + h * size
             call(routines.turn, (key, row_bytes // 4, codes.key_turn + matrix, count, memory))
@@ -154,15 +154,15 @@ def _take_out(keys: int, row_bytes: int, count: int, mean: int, width: int) -> N
 
 @njit(error_model="numpy")
 def turn_queries(
-    routines: WriteRoutines, rows: int, row_bytes: int, count: int, codes: CodeFields,
+    routines: WriteRoutines, rows: int, row_bytes: int, count: int, pages: LayerPages,
     shape: HeadShape, memory: int,
 ) -> None:  # fmt: skip
     """`turn_rows` of the queries alone, with which each row begins."""
-    if codes.query_turn == 0:
+    if pages.codes.query_turn == 0:
         return
     size = shape.head_dim * 4
     for h in range(shape.num_kv_heads):
-        matrix = codes.query_turn + h * shape.head_dim * size
+        matrix = pages.codes.query_turn + h * shape.head_dim * shape.head_dim * pages.item_size
         for g in range(shape.group_size):
             query = rows + (h * shape.group_size + g) * size
             call(routines.turn, (query, row_bytes // 4, matrix, count, memory))

@@ -119,6 +119,7 @@ def ways_from(
     before, last, own = two[:, None, None], two[None, :, None], two[None, None, :]
     subset = (last + 2 * (own ^ before))[None, None, :, :, :]
     is_second_way = (before == 1)[None, None, :, :, :]
+    own_of_state = two[None, None, None, :]
     states = (two[None, :] + 2 * two[:, None])[None, None, :, :]
     sums = tl.where(states == first, 0.0, _PAST) + tl.zeros((rows, chunks, 2, 2), tl.float32)
     came = tl.zeros((rows, chunks, 2, 2), tl.int32)
@@ -131,7 +132,7 @@ def ways_from(
         ways = sums[:, :, :, :, None] + tl.where(subset == 3, cost_3, cost)
         way_1 = tl.sum(tl.where(is_second_way, 0.0, ways), 2)
         way_2 = tl.sum(tl.where(is_second_way, ways, 0.0), 2)
-        is_second = way_2 < way_1
+        is_second = tl.where(own_of_state == 1, way_2 <= way_1, way_2 < way_1)
         came |= is_second.to(tl.int32) << number
         sums = tl.where(is_second, way_2, way_1)
     return sums, came
