@@ -43,7 +43,7 @@ def test_every_row_meets_every_split_it_sees_exactly_once(
     tiling = tile_attention(batch, SHAPE, decodes=decodes)
     met: Counter[tuple[int, int, int]] = Counter()
     for sequence, first, count, begin, end, first_head, end_head, _ in tiling.work.tolist():
-        assert 1 <= count <= TILE * (3 if decodes else 1)
+        assert 1 <= count <= TILE * (4 if decodes else 1)
         rows = tiling.tokens[first : first + count].tolist()
         if count > 1 and end - begin == 1 and first >= batch.num_tokens:
             assert batch.positions[rows].min() >= end * SPLIT - 1, "not all see the whole split"
@@ -66,7 +66,7 @@ def test_tiles_that_decode_are_larger_where_threads_have_enough_of_them():
         return int(work[:, 2].max())
 
     assert largest(1) == TILE
-    assert [largest(threads, decodes=True) for threads in (1, 2)] == [3 * TILE, TILE]
+    assert [largest(threads, decodes=True) for threads in (1, 2)] == [4 * TILE, TILE]
 
 
 def test_parts_come_first_and_each_belongs_to_one_merge():
