@@ -99,6 +99,20 @@ def test_attention_reads_what_was_stored(name: str, spec: DecoderSpec):
     assert cost > 0
 
 
+@pytest.mark.parametrize("block_size", [16, 1])
+@pytest.mark.parametrize("name", ["int4", "turboquant_4bit_nc"])
+def test_what_is_stored_is_turned_back_in_bfloat16(name: str, block_size: int):
+    """A wrong matrix, or one that lies otherwise, would cost as much as a codec does, or more.
+
+    In blocks of odd size numbers do not come in pairs.
+    """
+    weights = random_weights(MIXED)
+    coded = reference_logits(MIXED, weights, tokens(NUM_TOKENS), torch.float32, found_codec(name))
+    logits = run(name, [NUM_TOKENS], block_size=block_size, dtype=torch.bfloat16)
+    error, cost = ((each - coded).square().mean().sqrt() for each in (logits, plain_logits(MIXED)))
+    assert error < 0.7 * cost
+
+
 @pytest.mark.parametrize(
     ("dtype", "block_size"),
     [*product([torch.float32], (1, 24)), *product([torch.bfloat16], (8, 24, 32))],

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from coded_blocks import from_planes
 
 import calibrated_examples
 from pagoda.codecs import CALIBRATED, CODECS, VectorCodec, codec_of
+from pagoda.codecs.calibrated import CalibratedCodec, ufloat8_values
+from pagoda.codecs.levels import level_table, lloyd_max
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.encode import encode_routine
 from pagoda.kernels.cpu.level_tables import bound_trees
-from pagoda.kernels.vector_code import TABLE_SIZE, unpack
+from pagoda.kernels.vector_code import MOST_PATH_BITS, TABLE_SIZE, unpack
 
 COUNT = 40
 SIDES = {
@@ -48,6 +52,24 @@ def encoded(codec: VectorCodec, vectors: Array, by_token: bool) -> tuple[Array, 
     return unpack(code, packed), scales.astype(np.float32), offsets
 
 
+def weighted(codec: CalibratedCodec, turned: Array) -> tuple[Array, Array]:
+    """Codes and scales by the routine of vectors in the codec's basis, [heads, tokens, size]."""
+    heads, count, head_size = turned.shape
+    code, (levels, bounds) = codec.code(head_size), codec.tables
+    bounds = bound_trees(bounds)
+    routine, memory = encode_routine(code.text, codec.fit), np.empty((2, head_size), np.float32)
+    blocks = np.zeros((heads, count * code.code_bytes), np.uint8)
+    scales = np.zeros((heads, count), np.uint8)
+    for head, token in np.ndindex(heads, count):
+        routine.ctypes(
+            turned[head, token].ctypes.data, blocks[head].ctypes.data, token, count, 1,
+            scales[head, token:].ctypes.data, 0, levels.ctypes.data, bounds.ctypes.data,
+            codec.weights[head].ctypes.data, memory.ctypes.data,
+        )  # fmt: skip
+    packed = np.stack([from_planes(code, block, count) for block in blocks])
+    return unpack(code, packed), scales
+
+
 @pytest.mark.parametrize("codec", SIDES.values(), ids=SIDES)
 @pytest.mark.parametrize(("head_size", "by_token"), [(64, False), (80, True)])
 def test_codes_and_scales_are_those_of_the_reference(
@@ -74,27 +96,50 @@ def test_calibrated_codes_and_scales_are_those_of_the_reference(name: str, head_
     turned = (made @ codec.vectors).astype(np.float32)
     turned[1, 3], turned[1, 4, 2] = 0.0, np.nan
     codes, scales = codec.encode(turned)
-    code, (levels, bounds) = codec.code(head_size), codec.tables
-    bounds = bound_trees(bounds)
-    routine, memory = encode_routine(code.text, codec.fit), np.empty((2, head_size), np.float32)
-    blocks = np.zeros((2, COUNT * code.code_bytes), np.uint8)
-    found = np.zeros((2, COUNT), np.uint8)
-    for head, token in np.ndindex(2, COUNT):
-        routine.ctypes(
-            turned[head, token].ctypes.data, blocks[head].ctypes.data, token, COUNT, 1,
-            found[head, token:].ctypes.data, 0, levels.ctypes.data, bounds.ctypes.data,
-            codec.weights[head].ctypes.data, memory.ctypes.data,
-        )  # fmt: skip
-    packed = np.stack([from_planes(code, block, COUNT) for block in blocks])
+    own_codes, found = weighted(codec, turned)
     turned[1, 4], codes[1, 4], scales[1, 4] = 0.0, 0, 0  # whatever it is, it is some code
-    packed[1, 4], found[1, 4] = 0, 0
+    own_codes[1, 4], found[1, 4] = 0, 0
     # Sums in another order may take a number over a bound, or choose the scale beside it.
     same = scales == found
     assert same.mean() > 0.95
-    assert (codes[same] != unpack(code, packed)[same]).mean() < 0.005
-    back, whole = codec.decode(unpack(code, packed), found), codec.decode(codes, scales)
+    assert (codes[same] != own_codes[same]).mean() < 0.005
+    back, whole = codec.decode(own_codes, found), codec.decode(codes, scales)
     errors = [(np.square(turned - each) * codec.weights[:, None]).sum() for each in (back, whole)]
     assert errors[0] == pytest.approx(errors[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e9], ids=["too small", "too large"])
+def test_scales_end_where_ufloat8_does(size: float) -> None:
+    codec = calibrated_examples.side("int4", "key", 1, 64)
+    turned = (np.random.default_rng(0).normal(size=(1, 6, 64)) * size).astype(np.float32)
+    codes, scales = codec.encode(turned)
+    assert set(scales.ravel()) <= ({0, 1, 2} if size < 1 else {253, 254, 255})
+    found = weighted(codec, turned)
+    assert np.array_equal(found[1], scales)
+    assert (found[0] != codes).mean() < 0.005
+
+
+@pytest.mark.parametrize("bits", range(1, MOST_PATH_BITS + 1))
+def test_of_paths_that_cost_the_same_the_reference_s_is_taken(bits: int) -> None:
+    """Symmetric levels, numbers that lie between two of them, and zeros."""
+    ends = np.rint(lloyd_max(bits + 1) * 100 / lloyd_max(bits + 1)[-1])
+    paths = {bits: (2 * np.rint((ends - ends[::-1]) / 4)).astype(np.int8)}
+    codec = replace(
+        calibrated_examples.side("int4", "key", 1, 64),
+        widths=(bits,) * 4, paths=paths, weights=np.ones((1, 64), np.float32), unit=50.0,
+        levels={bits: level_table(lloyd_max(bits))},
+    )  # fmt: skip
+    values = paths[bits].astype(np.float32)
+    places = np.concatenate([values, (values[1:] + values[:-1]) / 2, [0.0]])
+    made = np.random.default_rng(bits).choice(places, (1, 200, 64)).astype(np.float32)
+    made[0, :4] = 0.0
+    scales = codec.scales(made)
+    made *= ufloat8_values()[scales][..., None]  # products and quotients by it are as exact
+    codes, scales = codec.encode(made)
+    found = weighted(codec, made)
+    same = found[1] == scales
+    assert same.mean() > 0.9
+    assert np.array_equal(found[0][same], codes[same])
 
 
 @pytest.mark.parametrize("codec", SIDES.values(), ids=SIDES)

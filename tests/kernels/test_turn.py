@@ -5,19 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagoda.kernels.cpu.turn import groups, turn_routine
-from pagoda.kernels.cpu.vector import UNIT
+from pagoda.kernels.cpu.turn import matrix_groups, turn_routine
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
 
-PAIRED = [False, True] if UNIT.pairs else [False]
 
-
-@pytest.mark.parametrize("paired", PAIRED)
-@pytest.mark.parametrize("width", [16, 64, 80, 128])
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("width", [16, 64, 80, 96, 128, 256])
 def test_rows_are_turned_in_place(width: int, paired: bool) -> None:
     rng = np.random.default_rng(width)
     matrix = rng.normal(size=(width, width)).astype(np.float32)
-    laid_out = np.ascontiguousarray(groups(matrix, paired))
+    laid_out = np.ascontiguousarray(matrix_groups(matrix, paired))
     turn = turn_routine(width, paired).ctypes
     for rows in (1, 2, 5, 7, 16):
         memory = rng.normal(size=(rows, width + 7)).astype(np.float32)
@@ -37,7 +34,7 @@ def test_rows_are_turned_in_place(width: int, paired: bool) -> None:
 
 def test_pairs_are_two_lines_side_by_side() -> None:
     matrices = np.arange(2 * 4 * 4, dtype=np.float32).reshape(2, 4, 4)
-    assert np.array_equal(groups(matrices, False), matrices)
-    found = bfloat16_values(groups(matrices, True))
+    assert np.array_equal(matrix_groups(matrices, False), matrices)
+    found = bfloat16_values(matrix_groups(matrices, True))
     assert found.shape == (2, 2, 4, 2)
     assert np.array_equal(found[1, 1, 2], matrices[1, 2:, 2])

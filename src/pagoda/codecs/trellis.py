@@ -92,11 +92,11 @@ def _cheapest(costs: Array) -> Array:
     came = np.empty((CHUNK, _STATES, _STATES, count), np.bool_)
     for number, cost in enumerate(costs[:, :, None]):
         step = np.empty_like(so_far)
-        for bit in (0, 1):  # from both states whose last step was 0, and both whose was 1
+        for bit in (0, 1):  # from both states that began with 0, and both that did with 1
             by_0 = so_far[:2] + cost[2 * bit :][:2]
             by_1 = so_far[2:] + cost[2 - 2 * bit :][:2]
-            is_less = np.less_equal if bit else np.less
-            is_less(by_1, by_0, out=came[number, bit::2])
+            compare = np.less_equal if bit else np.less  # a like state is taken where both are
+            compare(by_1, by_0, out=came[number, bit::2])
             np.minimum(by_0, by_1, out=step[bit::2])
         so_far = step
     first = so_far[own, own].argmin(0)

@@ -9,7 +9,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.level_tables import bound_trees, head_tables
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields
-from pagoda.kernels.cpu.turn import groups
+from pagoda.kernels.cpu.turn import matrix_groups
 from pagoda.kernels.cpu.vector import UNIT
 from pagoda.storage.cpu_storage import CPULayer
 
@@ -60,7 +60,7 @@ def code_fields(layer: CPULayer, form: PageForm, kept: list[Array]) -> CodeField
         if basis is None:
             return 0
         assert basis.shape[-2:] == (layer.head_size, layer.head_size)
-        laid_out = groups(basis, form.paired)
+        laid_out = matrix_groups(basis, form.paired)
         return of_each_head(laid_out, 3 if form.paired else 2)
 
     def tables_of(codec: SideCodec) -> tuple[int, int, int]:

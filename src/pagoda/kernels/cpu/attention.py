@@ -13,7 +13,8 @@ mass once all pieces are merged (gpt-oss, arXiv 2508.10925). Every sum has one o
 positions alone. So a row's result does not depend on the other rows of the batch, on how a prompt
 was cut into chunks, on where its blocks lie or on the number of threads; not in a single bit.
 
-Queries and p are rounded to the dtype of the cache before they meet K and V; all else is float32.
+Queries and p are rounded to the dtype of the cache before they meet K and V, and sums before they
+are turned back from the basis of values; all else is float32.
 Few rows are worked on for all heads at once, because K of all heads lie side by side in a block,
 and memory is fastest when it is read in long runs; many rows one head at a time, so that they stay
 in cache. Tokens of sequences that share the blocks of a split are worked on together, so that the
@@ -53,7 +54,7 @@ from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
-from pagoda.kernels.cpu.pages import LayerPages
+from pagoda.kernels.cpu.pages import LayerPages, matrix_bytes
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
 from pagoda.kernels.cpu.team import Team, claim, claim_near, finish
@@ -159,7 +160,7 @@ def _finish_rows(
     if matrices != 0:
         for head in range(first_head, end_head):
             sums = scratch.sums + (head - first_head) * rows * value_dim * 4
-            matrix = matrices + head * value_dim * value_dim * layer.pages.item_size
+            matrix = matrices + head * matrix_bytes(layer.pages, value_dim)
             call(row_routines.turn, (sums, value_dim, matrix, rows, scratch.added))
     call(
         row_routines.finish,

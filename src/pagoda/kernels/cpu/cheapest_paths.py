@@ -1,4 +1,4 @@
-"""The paths of least cost through a trellis (Viterbi, 1967), in registers: see `codecs.trellis`.
+"""The paths of least cost through a trellis (Viterbi, 1967): see `codecs.trellis`.
 
 Sixteen sums are in a vector, by the state that a path began in and its own. A number adds a step to
 all of them: each is then the lesser of two sums before it, with a cost. A state has two lane bits,

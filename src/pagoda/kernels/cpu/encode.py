@@ -23,13 +23,14 @@ from numba import float32, njit, types
 from pagoda.kernels.cpu.half import from_half, to_half
 from pagoda.kernels.cpu.nearest_codes import nearest_codes
 from pagoda.kernels.cpu.nearest_levels import nearest_levels
-from pagoda.kernels.cpu.nearest_numbers import nearest_float8, nearest_whole, product_sum, range_of
+from pagoda.kernels.cpu.nearest_numbers import nearest_float8, nearest_whole
 from pagoda.kernels.cpu.nearest_scale import nearest_scale
 from pagoda.kernels.cpu.number import emitted, number_at, put_number
 from pagoda.kernels.cpu.pack_codes import pack_codes
 from pagoda.kernels.cpu.routine import compiled
 from pagoda.kernels.cpu.ufloat8 import nearest_ufloat8, ufloat8
 from pagoda.kernels.cpu.vector import BYTE
+from pagoda.kernels.cpu.vector_sums import product_sum, range_of
 from pagoda.kernels.vector_code import FLOAT8_FORMS, VectorCode
 
 _NUM_ARGS = 11
@@ -166,13 +167,13 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
         squares = product_sum(x, x, text)
         factor = number_at(bounds, 0, False) * _inverse(np.sqrt(squares / np.float32(size)))
         nearest_levels(x, memory, nothing, factor, levels, bounds, text)
-        found = memory + 4 * size
+        nearest = memory + 4 * size
         if is_unbiased:
-            fitted = squares * _inverse(product_sum(x, found, text))
+            fitted = squares * _inverse(product_sum(x, nearest, text))
         elif keeps_norm:
-            fitted = np.sqrt(squares * _inverse(product_sum(found, found, text)))
+            fitted = np.sqrt(squares * _inverse(product_sum(nearest, nearest, text)))
         else:
-            along, across = product_sum(x, found, text), product_sum(found, found, text)
+            along, across = product_sum(x, nearest, text), product_sum(nearest, nearest, text)
             fitted = along * _inverse(across)
         _put_scale(scale, fitted, is_half)
         pack_codes(memory, out, token, block_size, by_token, text)

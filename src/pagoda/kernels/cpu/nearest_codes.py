@@ -1,5 +1,5 @@
-"""The nearest codes of a vector under its scale; where chunks are paths, all in registers, those of
-the nearest paths: see `codecs.trellis`.
+"""The nearest codes of a vector under its scale; where chunks are paths, those of the nearest ones:
+see `codecs.trellis`.
 
 chunk by chunk    of each subset the nearest level of every number, and what it costs
 several chunks    the path of least cost, and so the subset of every number

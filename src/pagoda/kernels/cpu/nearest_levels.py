@@ -1,4 +1,4 @@
-"""The levels nearest to the numbers of a vector, chunk by chunk in registers.
+"""The levels nearest to the numbers of a vector, in registers.
 
 Bounds are trees, as `level_tables` lays them out: those that a step may compare with lie side by
 side, so a few instructions look up as many as there are.
@@ -47,7 +47,7 @@ def nearest_levels(
 
     x: [head_size] float32. levels, int8, and bounds, float32: tables whose entries for b bits begin
     at 2 ** b, bounds as trees. code: of a `VectorCode`, a constant. What is no number gets the
-    lowest level.
+    lowest or the highest level.
     """
     widths = VectorCode.of_text(code.literal_value).widths
     size = types.intp
@@ -97,7 +97,9 @@ class Search:
         """How many of the first bounds lie below each value, after one step more: [16] int32."""
         builder, size = self._builder, 2**number
         bound = _entries(builder, self._load_bounds(size), size, below)
-        if UNIT.table_lanes == LANES:  # a comparison takes these CPUs twice as long
+        if UNIT.table_lanes == LANES:
+            # The sign of bound - value goes in from below: no bound is -0 or infinite. A
+            # comparison would take two instructions more.
             sign = builder.bitcast(builder.fsub(bound, values), _COUNTS)
             return instruction(builder, "llvm.fshl.v16i32", [below, sign, constant(_COUNTS, 1)])
         is_above = builder.fcmp_ordered(">", values, bound)

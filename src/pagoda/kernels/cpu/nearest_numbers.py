@@ -8,17 +8,16 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from pagoda.kernels.cpu.number import constant, emitted, fused
+from pagoda.kernels.cpu.number import constant, emitted
 from pagoda.kernels.cpu.vector import (
     F32,
     I32,
-    combine_lanes,
     floats,
     index,
-    load_vector,
     spread,
     store_vector,
 )
+from pagoda.kernels.cpu.vector_sums import chunk_of
 from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, VectorCode
 
 _COUNTS = ir.VectorType(I32, CHUNK)
@@ -28,48 +27,6 @@ _MOST = 127.0
 _FRACTION_BITS = 23
 _BIAS = 127
 """Of float32."""
-
-
-@emitted
-def range_of(typing: Any, x: Any, code: Any) -> Any:
-    """The lowest and the highest number of a vector: x, [head_size] float32.
-
-    code: of a `VectorCode`, a constant.
-    """
-    count = len(VectorCode.of_text(code.literal_value).widths)
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = []
-        for comparison in ("<", ">"):
-
-            def nearer(left: Any, right: Any, comparison: str = comparison) -> Any:
-                return builder.select(builder.fcmp_ordered(comparison, right, left), right, left)
-
-            so_far = _chunk(builder, args[0], 0)
-            for chunk in range(1, count):
-                so_far = nearer(so_far, _chunk(builder, args[0], chunk))
-            found.append(combine_lanes(builder, so_far, nearer))
-        return context.make_tuple(builder, signature.return_type, found)
-
-    return types.UniTuple(types.float32, 2)(types.intp, code), emit
-
-
-@emitted
-def product_sum(typing: Any, x: Any, y: Any, code: Any) -> Any:
-    """Σ x · y of two vectors: [head_size] float32.
-
-    code: of a `VectorCode`, a constant.
-    """
-    count = len(VectorCode.of_text(code.literal_value).widths)
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        total = constant(floats(), 0.0)
-        for chunk in range(count):
-            left, right = (_chunk(builder, each, chunk) for each in args[:2])
-            total = fused(builder, left, right, total)
-        return combine_lanes(builder, total, builder.fadd)
-
-    return types.float32(types.intp, types.intp, code), emit
 
 
 @emitted
@@ -130,17 +87,12 @@ def _of_chunks(code: Any, nearest: Callable[[Any, Any], Any]) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, times = builder.inttoptr(args[1], F32.as_pointer()), spread(builder, args[2], CHUNK)
         for chunk in range(count):
-            values = builder.fmul(_chunk(builder, args[0], chunk), times)
+            values = builder.fmul(chunk_of(builder, args[0], chunk), times)
             found = builder.sitofp(nearest(builder, values), floats(CHUNK))
             store_vector(builder, found, builder.gep(target, [index(chunk * CHUNK)]))
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.float32, code), emit
-
-
-def _chunk(builder: Any, x: Any, chunk: int) -> Any:
-    source = builder.inttoptr(x, F32.as_pointer())
-    return load_vector(builder, builder.gep(source, [index(chunk * CHUNK)]), floats(CHUNK))
 
 
 def _rounded(builder: Any, values: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -23,18 +23,25 @@ from pagoda.kernels.cpu.vector import (
 )
 from pagoda.kernels.vector_code import CHUNK, SCALE_REACH, VectorCode
 
-_TRIES = 2 * SCALE_REACH + 1
+_NUM_TRIES = 2 * SCALE_REACH + 1
 _TOGETHER = 4
 """Chunks that are searched side by side, under all scales: each step of a search waits for the one
 before it."""
+
+
+class _Try(NamedTuple):
+    """A scale, in every lane of [16] float32."""
+
+    scale: Any
+    inverse: Any
 
 
 @emitted
 def nearest_scale(
     typing: Any, x: Any, middle: Any, weights: Any, levels: Any, bounds: Any, code: Any
 ) -> Any:
-    """The ufloat8 with the least Σ weight · (x - scale · level)², of those around `middle`; of
-    levels those that are nearest to x / scale. Nothing is written.
+    """The ufloat8 with the least Σ weight · (x - scale · level)², of those up to `SCALE_REACH` away
+    from the code `middle`; of levels those that are nearest to x / scale. Nothing is written.
 
     x, weights: [head_size] float32. The rest as `nearest_levels` takes it. Where no sum is a
     number, it is `middle`.
@@ -43,22 +50,14 @@ def nearest_scale(
     size = types.intp
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, counts = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 2))
+        source, weights = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 2))
         searches = [search_of(builder, args[3], args[4], width) for width in widths]
-        tried = _around(builder, args[1])
-        scales = from_ufloat8(builder, builder.trunc(tried, ir.VectorType(BYTE, _TRIES)))
-        is_zero = builder.icmp_signed("==", tried, constant(tried.type, 0))
-        inverses = builder.fdiv(constant(scales.type, 1.0), scales)
-        inverses = builder.select(is_zero, constant(scales.type, 0.0), inverses)
-        pairs = [
-            [builder.extract_element(each, ir.Constant(I32, i)) for each in (scales, inverses)]
-            for i in range(_TRIES)
-        ]
-        errors = _weighted_errors(builder, searches, source, counts, pairs)
+        codes = _around(builder, args[1])
+        errors = _weighted_errors(builder, searches, source, weights, _tries(builder, codes))
         best, least = args[1], ir.Constant(F32, float("inf"))
         for i, error in enumerate(errors):
             is_less = builder.fcmp_ordered("<", error, least)
-            code = builder.zext(builder.extract_element(tried, ir.Constant(I32, i)), best.type)
+            code = builder.zext(builder.extract_element(codes, ir.Constant(I32, i)), best.type)
             best = builder.select(is_less, code, best)
             least = builder.select(is_less, error, least)
         return best
@@ -67,36 +66,49 @@ def nearest_scale(
 
 
 def _around(builder: Any, middle: Any) -> Any:
-    """Codes of ufloat8, [`_TRIES`] int32."""
-    kind = ir.VectorType(I32, _TRIES)
+    """A code and those around it, [`_NUM_TRIES`] int32: some stand twice at either end."""
+    kind = ir.VectorType(I32, _NUM_TRIES)
     steps = ir.Constant(kind, list(range(-SCALE_REACH, SCALE_REACH + 1)))
-    found = builder.add(spread(builder, builder.trunc(middle, I32), _TRIES), steps)
+    found = builder.add(spread(builder, builder.trunc(middle, I32), _NUM_TRIES), steps)
     for sign, limit in (("<", 0), (">", 255)):
         end = constant(kind, limit)
         found = builder.select(builder.icmp_signed(sign, found, end), end, found)
     return found
 
 
+def _tries(builder: Any, codes: Any) -> list[_Try]:
+    """The scales of codes, which are 0 where their inverses are."""
+    scales = from_ufloat8(builder, builder.trunc(codes, ir.VectorType(BYTE, _NUM_TRIES)))
+    is_zero = builder.icmp_signed("==", codes, constant(codes.type, 0))
+    inverses = builder.fdiv(constant(scales.type, 1.0), scales)
+    inverses = builder.select(is_zero, constant(scales.type, 0.0), inverses)
+
+    def of(vector: Any, i: int) -> Any:
+        return spread(builder, builder.extract_element(vector, ir.Constant(I32, i)), CHUNK)
+
+    return [_Try(of(scales, i), of(inverses, i)) for i in range(_NUM_TRIES)]
+
+
 def _weighted_errors(
-    builder: Any, searches: Sequence[Search], source: Any, counts: Any, scales: Sequence[Any]
+    builder: Any, searches: Sequence[Search], source: Any, weights: Any, tries: Sequence[_Try]
 ) -> list[Any]:
-    """Under some scales, each beside its inverse."""
-    totals = [constant(floats(CHUNK), 0.0) for _ in scales]
-    wide = [[spread(builder, each, CHUNK) for each in pair] for pair in scales]
+    """Σ weight · (x - scale · level)² of each try.
+
+    searches: of each chunk; source, weights: pointers to [head_size] float32.
+    """
+    totals = [constant(floats(CHUNK), 0.0) for _ in tries]
     for first in range(0, len(searches), _TOGETHER):
-        chunks = range(first, min(first + _TOGETHER, len(searches)))
-        read = [
-            [
-                load_vector(builder, builder.gep(each, [index(chunk * CHUNK)]), floats(CHUNK))
-                for chunk in chunks
-            ]
-            for each in (source, counts)
-        ]
-        scaled = [builder.fmul(value, inverse) for _, inverse in wide for value in read[0]]
-        found = iter(nearest([searches[i] for i in chunks] * len(wide), scaled))
-        for i, (scale, _) in enumerate(wide):
-            negative = builder.fneg(scale)
-            for value, weight in zip(*read, strict=True):
-                error = fused(builder, negative, next(found)[1], value)
-                totals[i] = fused(builder, builder.fmul(weight, error), error, totals[i])
+        part = searches[first : first + _TOGETHER]
+        places = [index((first + i) * CHUNK) for i in range(len(part))]
+        values, counts = (
+            [load_vector(builder, builder.gep(each, [place]), floats(CHUNK)) for place in places]
+            for each in (source, weights)
+        )
+        scaled = [builder.fmul(value, each.inverse) for each in tries for value in values]
+        levels = [level for _, level in nearest([*part] * len(tries), scaled)]
+        for i, each in enumerate(tries):
+            negative, own = builder.fneg(each.scale), levels[i * len(part) : (i + 1) * len(part)]
+            for value, count, level in zip(values, counts, own, strict=True):
+                error = fused(builder, negative, level, value)
+                totals[i] = fused(builder, builder.fmul(count, error), error, totals[i])
     return [combine_lanes(builder, total, builder.fadd) for total in totals]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from numba import njit
+
 from pagoda.kernels.page_layout import PageLayout
 
 
 class CodeFields(NamedTuple):
     """What a layer's codes are made with and read by: addresses, each 0 where there is none.
 
-    Tables and matrices are of each KV head: matrices [num_kv_heads, head_dim, head_dim] float32,
-    which rows are multiplied with from the left.
+    Tables and matrices are of each KV head; rows are multiplied with matrices from the left.
     """
 
     key_levels: int
@@ -40,6 +41,12 @@ class LayerPages(NamedTuple):
     item_size: int
     """Bytes of a number that products take, of queries and weights as of K and V."""
     codes: CodeFields
+
+
+@njit(error_model="numpy")
+def matrix_bytes(pages: LayerPages, head_dim: int) -> int:
+    """Of a head's matrix."""
+    return head_dim * head_dim * pages.item_size
 
 
 NO_CODES = CodeFields(*[0] * len(CodeFields._fields))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -35,8 +35,15 @@ from pagoda.kernels.cpu.vector import (
 from pagoda.kernels.reference import bfloat16_bits
 
 _BFLOAT_BITS = ir.IntType(16)
-Rows = tuple[Any, Any]
-"""Where rows begin, and how many groups lie from one to the next."""
+
+
+class _Rows(NamedTuple):
+    """Some rows."""
+
+    start: Any
+    """Pointer to groups."""
+    stride: Any
+    """Groups from row to row."""
 
 
 @cache
@@ -47,15 +54,16 @@ def turn_routine(width: int, paired: bool) -> Any:
         """x[row] = x[row] · matrix.
 
         x: [rows, width] float32, changed, each row `stride` numbers after the one before it;
-        matrix: [width, width] float32, or as `groups` lays it out; memory: [rows, width] float32.
-        A row's result is its own, whatever rows there are beside it.
+        matrix: as `matrix_groups` lays it out; memory: [rows, width] float32. Rows are rounded to
+        bfloat16 before they meet bfloat16. A row's result is its own, whatever rows there are
+        beside it.
         """
         _turn_rows((x, stride, matrix, rows, memory), width, paired)
 
     return compiled(turn_rows, 5)
 
 
-def groups(matrices: Array, paired: bool) -> Array:
+def matrix_groups(matrices: Array, paired: bool) -> Array:
     """Matrices as a product reads them: [..., width, width] float32, or [..., width / 2, width, 2]
     of bfloat16's bits, two lines side by side."""
     if not paired:
@@ -67,13 +75,14 @@ def groups(matrices: Array, paired: bool) -> Array:
 @emitted
 def _turn_rows(typing: Any, args: Any, width: Any, paired: Any) -> Any:
     size, is_paired = width.literal_value, paired.literal_value
-    line = size // 2 if is_paired else size
-    """Groups of a row."""
+    line = size // 2 if is_paired else size  # groups of a row
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         x, stride, matrix, rows, memory = values
         target, source, base = (pointer(builder, each) for each in (x, memory, matrix))
-        _copy_rows(builder, is_paired, size, (target, stride), (source, index(line)), rows)
+        _copy_rows(
+            builder, is_paired, size, _Rows(target, stride), _Rows(source, index(line)), rows
+        )
 
         def rows_of(start: Any, stride: Any, first: Any, count: int) -> list[Any]:
             place = builder.gep(start, [builder.mul(first, stride)])
@@ -102,13 +111,13 @@ def _turn_rows(typing: Any, args: Any, width: Any, paired: Any) -> Any:
 
 
 def _copy_rows(
-    builder: Any, paired: bool, size: int, source: Rows, target: Rows, count: Any
+    builder: Any, paired: bool, size: int, source: _Rows, target: _Rows, count: Any
 ) -> None:
     """Write rows of `size` float32 elsewhere, rounded to bfloat16 if paired."""
     with cgutils.for_range(builder, count) as each:
         read, write = (
-            builder.gep(start, [builder.mul(each.index, stride)])
-            for start, stride in (source, target)
+            builder.gep(rows.start, [builder.mul(each.index, rows.stride)])
+            for rows in (source, target)
         )
         read = builder.bitcast(read, F32.as_pointer())
         write = builder.bitcast(write, (_BFLOAT_BITS if paired else F32).as_pointer())

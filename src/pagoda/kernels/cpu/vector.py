@@ -128,8 +128,8 @@ def spread_first(builder: Any, value: Any, lanes: int) -> Any:
 def opaque(builder: Any, value: Any) -> Any:
     """A vector or pointer of which LLVM knows nothing more: an instruction of no bytes makes it.
 
-    So it does not take apart what is done with it. What is written by way of a pointer may be read
-    by way of another that is made of it.
+    So it does not take apart what is done with it. It takes the instruction to read and write any
+    memory: what was written before it is there for the pointer that it makes.
     """
     kind = ir.FunctionType(value.type, [value.type])
     register = "r" if isinstance(value.type, ir.PointerType) else "x"

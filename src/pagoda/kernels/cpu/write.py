@@ -12,7 +12,7 @@ from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import number_at, put_number
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.pages import LayerPages
+from pagoda.kernels.cpu.pages import LayerPages, matrix_bytes
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.turn import turn_routine
 from pagoda.kernels.vector_code import SCALE_BYTES, TABLE_SIZE, VectorCode
@@ -134,7 +134,7 @@ def turn_rows(
     if codes.key_mean != 0:
         _take_out(keys, row_bytes, count, codes.key_mean, num_kv_heads * shape.head_dim)
     for h in range(num_kv_heads):
-        matrix = h * shape.head_dim * shape.head_dim * pages.item_size
+        matrix = h * matrix_bytes(pages, shape.head_dim)
         if codes.query_turn != 0:
             key = keys + h * size
             call(routines.turn, (key, row_bytes // 4, codes.key_turn + matrix, count, memory))
@@ -162,7 +162,7 @@ def turn_queries(
         return
     size = shape.head_dim * 4
     for h in range(shape.num_kv_heads):
-        matrix = pages.codes.query_turn + h * shape.head_dim * shape.head_dim * pages.item_size
+        matrix = pages.codes.query_turn + h * matrix_bytes(pages, shape.head_dim)
         for g in range(shape.group_size):
             query = rows + (h * shape.group_size + g) * size
             call(routines.turn, (query, row_bytes // 4, matrix, count, memory))
