@@ -16,6 +16,8 @@ import sys
 import time
 from statistics import median
 
+from peers import tell
+
 from pagoda import LLM, RefusedError, SamplingParams
 from pagoda.roofline import WORKLOADS, Work, WorkItem, draw
 
@@ -40,7 +42,7 @@ def main() -> None:
         for number in range(args.repeat + 1):
             for format_name, llm in engines.items():
                 seconds = timed(llm, work(name))
-                print(f"{name}, round {number}: {format_name} {seconds:.2f} s", file=sys.stderr)
+                tell(f"{name}, round {number}: {format_name} {seconds:.2f} s")
                 if number > 0:
                     own[format_name].append(seconds)
     print(markdown(times))

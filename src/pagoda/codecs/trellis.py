@@ -92,7 +92,7 @@ def _cheapest(costs: Array) -> Array:
     came = np.empty((CHUNK, _STATES, _STATES, count), np.bool_)
     for number, cost in enumerate(costs[:, :, None]):
         step = np.empty_like(so_far)
-        for bit in (0, 1):  # from both states that began with 0, and both that did with 1
+        for bit in (0, 1):  # from both states whose earlier step was 0, and both whose was 1
             by_0 = so_far[:2] + cost[2 * bit :][:2]
             by_1 = so_far[2:] + cost[2 - 2 * bit :][:2]
             compare = np.less_equal if bit else np.less  # a like state is taken where both are

@@ -60,8 +60,7 @@ def code_fields(layer: CPULayer, form: PageForm, kept: list[Array]) -> CodeField
         if basis is None:
             return 0
         assert basis.shape[-2:] == (layer.head_size, layer.head_size)
-        laid_out = matrix_groups(basis, form.paired)
-        return of_each_head(laid_out, 3 if form.paired else 2)
+        return of_each_head(matrix_groups(basis, form.paired), 2)
 
     def tables_of(codec: SideCodec) -> tuple[int, int, int]:
         levels, bounds = codec.tables or (None, None)

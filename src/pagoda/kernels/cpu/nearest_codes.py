@@ -21,10 +21,10 @@ from pagoda.kernels.cpu.vector import (
     F32,
     floats,
     index,
-    load_vector,
     spread,
     store_vector,
 )
+from pagoda.kernels.cpu.vector_chunks import chunk_of
 from pagoda.kernels.vector_code import CHUNK, SUBSET_STEPS, VectorCode
 
 _STEPS = ir.IntType(CHUNK)
@@ -56,25 +56,22 @@ def nearest_codes(
     size = types.intp
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, target, weight_of = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 1, 3))
+        target = builder.inttoptr(args[1], F32.as_pointer())
         times = spread(builder, args[2], CHUNK)
         tables = (
             builder.inttoptr(args[4], BYTE.as_pointer()),
             builder.inttoptr(args[5], F32.as_pointer()),
         )
 
-        def of_chunk(vector: Any, chunk: int) -> Any:
-            return load_vector(builder, builder.gep(vector, [index(chunk * CHUNK)]), floats(CHUNK))
-
         def scaled(chunk: int) -> Any:
-            return builder.fmul(of_chunk(source, chunk), times)
+            return builder.fmul(chunk_of(builder, args[0], chunk), times)
 
         def store(chunk: int, codes: Any) -> None:
             numbers = builder.sitofp(codes, floats(CHUNK))
             store_vector(builder, numbers, builder.gep(target, [index(chunk * CHUNK)]))
 
         def subsets(chunk: int, width: int) -> _Subsets:
-            weight = of_chunk(weight_of, chunk)
+            weight = chunk_of(builder, args[3], chunk)
             return _of_subsets(builder, scaled(chunk), weight, tables, vector_code, width)
 
         for chunk, width in chunks[False]:

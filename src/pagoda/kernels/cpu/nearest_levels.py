@@ -28,6 +28,7 @@ from pagoda.kernels.cpu.vector import (
     spread,
     store_vector,
 )
+from pagoda.kernels.cpu.vector_chunks import chunk_of
 from pagoda.kernels.vector_code import CHUNK, VectorCode
 
 _COUNTS = ir.VectorType(I32, CHUNK)
@@ -53,15 +54,15 @@ def nearest_levels(
     size = types.intp
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, codes = (builder.inttoptr(each, F32.as_pointer()) for each in args[:2])
+        codes = builder.inttoptr(args[1], F32.as_pointer())
         found = builder.gep(codes, [index(CHUNK * len(widths))])
         taken_away, times = (spread(builder, each, CHUNK) for each in args[2:4])
         places = [[index(chunk * CHUNK)] for chunk in range(len(widths))]
         searches = [search_of(builder, args[4], args[5], width) for width in widths]
-        values = []
-        for place in places:
-            read = load_vector(builder, builder.gep(source, place), floats(CHUNK))
-            values.append(builder.fmul(builder.fsub(read, taken_away), times))
+        values = [
+            builder.fmul(builder.fsub(chunk_of(builder, args[0], chunk), taken_away), times)
+            for chunk in range(len(widths))
+        ]
         for place, (below, level) in zip(places, nearest(searches, values), strict=True):
             store_vector(builder, builder.sitofp(below, floats(CHUNK)), builder.gep(codes, place))
             store_vector(builder, level, builder.gep(found, place))

@@ -17,7 +17,7 @@ from pagoda.kernels.cpu.vector import (
     spread,
     store_vector,
 )
-from pagoda.kernels.cpu.vector_sums import chunk_of
+from pagoda.kernels.cpu.vector_chunks import chunk_of
 from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, VectorCode
 
 _COUNTS = ir.VectorType(I32, CHUNK)

@@ -17,10 +17,9 @@ from pagoda.kernels.cpu.vector import (
     I32,
     combine_lanes,
     floats,
-    index,
-    load_vector,
     spread,
 )
+from pagoda.kernels.cpu.vector_chunks import chunk_of
 from pagoda.kernels.vector_code import CHUNK, SCALE_REACH, VectorCode
 
 _NUM_TRIES = 2 * SCALE_REACH + 1
@@ -50,10 +49,9 @@ def nearest_scale(
     size = types.intp
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, weights = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 2))
         searches = [search_of(builder, args[3], args[4], width) for width in widths]
         codes = _around(builder, args[1])
-        errors = _weighted_errors(builder, searches, source, weights, _tries(builder, codes))
+        errors = _weighted_errors(builder, searches, args[0], args[2], _tries(builder, codes))
         best, least = args[1], ir.Constant(F32, float("inf"))
         for i, error in enumerate(errors):
             is_less = builder.fcmp_ordered("<", error, least)
@@ -90,19 +88,17 @@ def _tries(builder: Any, codes: Any) -> list[_Try]:
 
 
 def _weighted_errors(
-    builder: Any, searches: Sequence[Search], source: Any, weights: Any, tries: Sequence[_Try]
+    builder: Any, searches: Sequence[Search], x: Any, weights: Any, tries: Sequence[_Try]
 ) -> list[Any]:
     """Σ weight · (x - scale · level)² of each try.
 
-    searches: of each chunk; source, weights: pointers to [head_size] float32.
+    searches: of each chunk; x, weights: addresses of [head_size] float32.
     """
     totals = [constant(floats(CHUNK), 0.0) for _ in tries]
     for first in range(0, len(searches), _TOGETHER):
         part = searches[first : first + _TOGETHER]
-        places = [index((first + i) * CHUNK) for i in range(len(part))]
         values, counts = (
-            [load_vector(builder, builder.gep(each, [place]), floats(CHUNK)) for place in places]
-            for each in (source, weights)
+            [chunk_of(builder, each, first + i) for i in range(len(part))] for each in (x, weights)
         )
         scaled = [builder.fmul(value, each.inverse) for each in tries for value in values]
         levels = [level for _, level in nearest([*part] * len(tries), scaled)]

@@ -10,14 +10,12 @@ from numba import types
 from pagoda.kernels.cpu.number import constant, emitted
 from pagoda.kernels.cpu.vector import (
     BYTE,
-    F32,
     I32,
     combine_lanes,
-    floats,
     index,
-    load_vector,
     store_vector,
 )
+from pagoda.kernels.cpu.vector_chunks import chunk_of
 from pagoda.kernels.vector_code import CHUNK, Plane, VectorCode
 
 _WORD = ir.IntType(64)
@@ -35,13 +33,12 @@ def pack_codes(
     vector_code = VectorCode.of_text(code.literal_value)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source = builder.inttoptr(args[0], F32.as_pointer())
         target = builder.inttoptr(args[1], BYTE.as_pointer())
         token, block_size, by_token = args[2:5]
         parts: list[tuple[int, Any]] = []
         start = 0
         for chunk, width in enumerate(vector_code.widths):
-            read = load_vector(builder, builder.gep(source, [index(chunk * CHUNK)]), floats(CHUNK))
+            read = chunk_of(builder, args[0], chunk)
             numbers = builder.trunc(
                 builder.fptosi(read, ir.VectorType(I32, CHUNK)), ir.VectorType(BYTE, CHUNK)
             )

@@ -27,7 +27,7 @@ class CodeFields(NamedTuple):
     key_mean: int
     """[num_kv_heads, head_dim] float32: taken out of keys before they are turned"""
     query_turn: int
-    """[num_kv_heads] matrices as `turn.groups` lays them out, as the next three"""
+    """[num_kv_heads] matrices as `turn.matrix_groups` lays them out, as the next three"""
     key_turn: int
     value_turn: int
     output_turn: int

@@ -64,12 +64,14 @@ def turn_routine(width: int, paired: bool) -> Any:
 
 
 def matrix_groups(matrices: Array, paired: bool) -> Array:
-    """Matrices as a product reads them: [..., width, width] float32, or [..., width / 2, width, 2]
-    of bfloat16's bits, two lines side by side."""
+    """Matrices as a product reads them: [..., width, width] float32, or of bfloat16's bits
+    [..., width / 2, 2 width], the numbers of two lines in turn."""
     if not paired:
         return matrices.astype(np.float32)
     bits = bfloat16_bits(matrices)
-    return bits.reshape(*bits.shape[:-2], -1, 2, bits.shape[-1]).swapaxes(-1, -2)
+    width = bits.shape[-1]
+    pairs = bits.reshape(*bits.shape[:-2], width // 2, 2, width).swapaxes(-1, -2)
+    return pairs.reshape(*bits.shape[:-2], width // 2, 2 * width)
 
 
 @emitted

@@ -7,14 +7,9 @@ from typing import Any
 from numba import types
 
 from pagoda.kernels.cpu.number import constant, emitted, fused
-from pagoda.kernels.cpu.vector import F32, combine_lanes, floats, index, load_vector
-from pagoda.kernels.vector_code import CHUNK, VectorCode
-
-
-def chunk_of(builder: Any, x: Any, chunk: int) -> Any:
-    """[16] float32 of the vector at an address."""
-    source = builder.inttoptr(x, F32.as_pointer())
-    return load_vector(builder, builder.gep(source, [index(chunk * CHUNK)]), floats(CHUNK))
+from pagoda.kernels.cpu.vector import combine_lanes, floats
+from pagoda.kernels.cpu.vector_chunks import chunk_of
+from pagoda.kernels.vector_code import VectorCode
 
 
 @emitted
