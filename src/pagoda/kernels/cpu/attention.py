@@ -51,9 +51,9 @@ from pagoda.kernels.cpu.attention_scratch import Scratch, scratch_of_rows, split
 from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
 from pagoda.kernels.cpu.code_scales import scales_of
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.number import integer_at, integers_at
+from pagoda.kernels.cpu.number import integer_at, integers_at, put_integer
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.page_product import HeadRoutines
+from pagoda.kernels.cpu.page_product import HeadRoutines, blocks_ahead
 from pagoda.kernels.cpu.pages import LayerPages, matrix_bytes
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
@@ -131,21 +131,23 @@ def strip_tokens(group_size: int) -> int:
 
 
 @njit(error_model="numpy")
-def _next_keys(
-    item: int, next_item: int, split: int, layer: Layer, tiling: TilingAddresses, shape: HeadShape
-) -> int:
-    """Address of the K that is likely read after a split of an item; it is only asked for."""
-    work = WorkItem(*integers_at(tiling.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
-    split += 1
+def _find_next_keys(
+    work: WorkItem, next_item: int, split: int, layer: Layer, tiling: TilingAddresses,
+    shape: HeadShape, scratch: Scratch,
+) -> None:  # fmt: skip
+    """Write where K lies of a split, behind the last one of the next item: it is only asked for."""
     if split == work.end_split:
         if next_item >= tiling.num_items:
-            return layer.queries
+            return
         work = WorkItem(*integers_at(tiling.work + next_item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
         split = work.first_split
-    entry = split * (split_tokens(shape.block_size) // shape.block_size)
-    block = integer_at(tiling.block_tables + work.sequence * tiling.table_bytes, entry, 32)
-    layout = layer.pages.layout
-    return layer.blocks + block * layout.block_bytes + work.first_head * layout.key_head_bytes
+    table = tiling.block_tables + work.sequence * tiling.table_bytes
+    first = split * (split_tokens(shape.block_size) // shape.block_size)
+    layout, last = layer.pages.layout, tiling.table_bytes // 4 - 1
+    keys = layer.blocks + work.first_head * layout.key_head_bytes
+    for number in range(blocks_ahead(shape.block_size)):
+        block = integer_at(table, min(first + number, last), 32)
+        put_integer(scratch.next_keys, number, keys + block * layout.block_bytes, 64)
 
 
 @njit(error_model="numpy")
@@ -188,13 +190,13 @@ def _load_queries(
 
 @njit(error_model="numpy")
 def _attend_span(
-    span: Span, window: int, following: int, tokens: int, count: int, heads: Heads, table: int,
-    layer: Layer, tiling: TilingAddresses, shape: HeadShape, routines: HeadRoutines,
-    row_routines: RowRoutines, scratch: Scratch,
+    span: Span, window: int, tokens: int, count: int, heads: Heads, table: int, layer: Layer,
+    tiling: TilingAddresses, shape: HeadShape, routines: HeadRoutines, row_routines: RowRoutines,
+    scratch: Scratch,
 ) -> None:  # fmt: skip
     """What `count` tokens get from a span of one split: a piece, which is added to nothing yet.
 
-    window: tokens that a row sees, its own included. following: what is asked for meanwhile.
+    window: tokens that a row sees, its own included.
     """
     origin, begin, end = span
     head_rows = count * shape.group_size
@@ -238,7 +240,7 @@ def _attend_span(
              layer.logit_cap, own.added_highest, own.added_mass, own.scales, own.query_sums,
              own.offsets),
         )  # fmt: skip
-        weigh_split(own, rows, values, pages, own_span, heads, shape, routines, following)
+        weigh_split(own, rows, values, pages, own_span, heads, shape, routines)
 
 
 @njit(error_model="numpy")
@@ -280,7 +282,11 @@ def _attend_item(
     split_size = split_tokens(shape.block_size)
     first_seen, last_seen = max(low - window + 1, sinks), high + 1
     is_part = item < tiling.num_parts
+    first_split = work.first_split
+    if not is_part:
+        first_split = max(first_split, first_seen // split_size)
     if work.takes_sinks != 0:
+        _find_next_keys(work, next_item, first_split, layer, tiling, shape, scratch)
         _load_queries(
             layer.sink_queries, layer.sink_bytes, tokens, count, heads, shape, routines,
             row_routines, scratch,
@@ -288,23 +294,20 @@ def _attend_item(
         for origin in range(0, sinks, split_size):
             span = (origin, origin, min(sinks, last_seen, origin + split_size))
             _attend_span(
-                span, EVERY_TOKEN, layer.queries, tokens, count, heads, table, layer, tiling,
-                shape, routines, row_routines, scratch,
+                span, EVERY_TOKEN, tokens, count, heads, table, layer, tiling, shape, routines,
+                row_routines, scratch,
             )  # fmt: skip
             _merge_piece(rows, value_dim, row_routines, scratch)
     _load_queries(
         layer.queries, layer.query_bytes, tokens, count, heads, shape, routines, row_routines,
         scratch,
     )  # fmt: skip
-    first_split = work.first_split
-    if not is_part:
-        first_split = max(first_split, first_seen // split_size)
     for split in range(first_split, work.end_split):
         origin = split * split_size
         span = (origin, max(first_seen, origin), min(last_seen, origin + split_size))
-        following = _next_keys(item, next_item, split, layer, tiling, shape)
+        _find_next_keys(work, next_item, split + 1, layer, tiling, shape, scratch)
         _attend_span(
-            span, window, following, tokens, count, heads, table, layer, tiling, shape, routines,
+            span, window, tokens, count, heads, table, layer, tiling, shape, routines,
             row_routines, scratch,
         )  # fmt: skip
         if is_part and work.takes_sinks == 0:

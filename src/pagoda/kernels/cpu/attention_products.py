@@ -180,19 +180,16 @@ def gather_scales(
 @njit(error_model="numpy")
 def weigh_split(
     scratch: Scratch, rows: int, values: Side, pages: LayerPages, span: Span, heads: Heads,
-    shape: HeadShape, routines: HeadRoutines, following: int,
+    shape: HeadShape, routines: HeadRoutines,
 ) -> None:  # fmt: skip
-    """added[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others.
-
-    following: what is asked from memory meanwhile, at last.
-    """
+    """added[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others."""
     origin, begin, end = span
     num_heads, value_dim = heads[1] - heads[0], shape.value_dim
     call(
         values.routine,
         (scratch.added, value_dim, scratch.weights, scratch.width * pages.item_size // 4,
-         values.first, values.block_bytes, values.table, origin, begin, end, following, rows,
-         num_heads, values.levels),
+         values.first, values.block_bytes, values.table, origin, begin, end, scratch.next_keys,
+         rows, num_heads, values.levels),
     )  # fmt: skip
     if routines.add_offsets != 0:
         call(routines.add_offsets, (scratch.added, scratch.offsets, rows * num_heads, value_dim))
@@ -203,7 +200,7 @@ def _number(unpacked: int, count: int, shape: HeadShape) -> int:
     """Write the table 0, 1, 2 … of so many blocks behind them; returns where."""
     numbers = unpacked + split_tokens(shape.block_size) * shape.head_dim * 4
     for number in range(count):
-        put_integer(numbers, number, number)
+        put_integer(numbers, number, number, 32)
     return numbers
 
 

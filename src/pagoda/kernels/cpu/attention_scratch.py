@@ -11,7 +11,7 @@ from typing import NamedTuple
 from numba.extending import register_jitable
 
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.page_product import HeadRoutines
+from pagoda.kernels.cpu.page_product import MOST_BLOCKS_AHEAD, HeadRoutines
 from pagoda.kernels.cpu.softmax import SCALE_ROWS, WIDTH
 from pagoda.kernels.cpu.vector import LINE_BYTES
 
@@ -41,6 +41,8 @@ class Scratch(NamedTuple):
     """V likewise"""
     latents: int
     """Coded latents of a split as plain numbers, and after them the numbers of their blocks"""
+    next_keys: int
+    """[`MOST_BLOCKS_AHEAD`] addresses of the K that is read after a split, block by block"""
     width: int
     """Columns of scores and weights; no address."""
     end: int
@@ -78,12 +80,14 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     latents = values
     if routines.unpack_values != 0:
         latents += numbers
-    end = latents
+    next_keys = latents
     if routines.unpack_latents != 0:
-        end += numbers
+        next_keys += numbers
+    end = next_keys + MOST_BLOCKS_AHEAD * 8
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
-        query_sums, query_sums + line, scales, keys, values, latents, width, end,
+        query_sums, query_sums + line, scales, keys, values, latents, next_keys, width,
+        end,
     )  # fmt: skip
 
 
@@ -96,5 +100,5 @@ def scratch_of_rows(scratch: Scratch, first: int, shape: HeadShape, item_size: i
         scratch.sums, scratch.highest, scratch.mass, scratch.added + first * shape.value_dim * 4,
         scratch.added_highest + first * 4, scratch.added_mass + first * 4,
         scratch.query_sums + first * 4, scratch.offsets + first * 4, scratch.scales, scratch.keys,
-        scratch.values, scratch.latents, scratch.width, scratch.end,
+        scratch.values, scratch.latents, scratch.next_keys, scratch.width, scratch.end,
     )  # fmt: skip

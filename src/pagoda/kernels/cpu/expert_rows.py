@@ -21,23 +21,23 @@ def _sort(
     num_experts: int, memory: int,
 ) -> None:  # fmt: skip
     for expert in range(num_experts):
-        put_integer(memory, expert, 0)
+        put_integer(memory, expert, 0, 32)
     for i in range(count):
         expert = integer_at(chosen, i, 32)
-        put_integer(memory, expert, integer_at(memory, expert, 32) + 1)
+        put_integer(memory, expert, integer_at(memory, expert, 32) + 1, 32)
     start = 0
     for expert in range(num_experts):
         size = integer_at(memory, expert, 32)
-        put_integer(starts, expert, start)
-        put_integer(memory, expert, start)
+        put_integer(starts, expert, start, 32)
+        put_integer(memory, expert, start, 32)
         start += size
-    put_integer(starts, num_experts, start)
+    put_integer(starts, num_experts, start, 32)
     for i in range(count):
         expert = integer_at(chosen, i, 32)
         place = integer_at(memory, expert, 32)
-        put_integer(memory, expert, place + 1)
-        put_integer(sources, place, i // num_used)
-        put_integer(places, i, place)
+        put_integer(memory, expert, place + 1, 32)
+        put_integer(sources, place, i // num_used, 32)
+        put_integer(places, i, place, 32)
 
 
 @njit(error_model="numpy")
@@ -86,7 +86,7 @@ def gather_rows(
         for i in range(first, first + size):
             target, source = out + i * row_bytes, x + integer_at(sources, i, 32) * row_bytes
             for group in range(row_bytes // 4):
-                put_integer(target, group, integer_at(source, group, 32))
+                put_integer(target, group, integer_at(source, group, 32), 32)
         if records != 0:
             round_some(rounding, records, out, first, size, count, width)
         mine += 1

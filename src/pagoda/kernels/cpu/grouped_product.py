@@ -122,7 +122,7 @@ def count_items(phase: int, groups: Groups) -> None:
 
     A thread that comes late, when a later layer has sorted its own rows, must not count these.
     """
-    put_integer(phase, _TOTAL, _find(groups, 1 << 62, _Place(0, 0)).before)
+    put_integer(phase, _TOTAL, _find(groups, 1 << 62, _Place(0, 0)).before, 32)
 
 
 @njit(error_model="numpy")

@@ -67,15 +67,16 @@ def integer_at(typing: Any, address: Any, index: Any, bits: Any) -> Any:
 
 
 @emitted
-def put_integer(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Write whole number `index`, an int32, from `address` on. For kernels."""
+def put_integer(typing: Any, address: Any, index: Any, value: Any, bits: Any) -> Any:
+    """Write whole number `index` of 32 or 64 `bits`, a constant, from `address` on. For kernels."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        stored = builder.trunc(args[2], _I32)
-        builder.store(stored, _place(builder, args[0], args[1], _I32))
+        kind = ir.IntType(bits.literal_value)
+        stored = args[2] if kind.width == 64 else builder.trunc(args[2], kind)
+        builder.store(stored, _place(builder, args[0], args[1], kind))
         return context.get_dummy_value()
 
-    return types.void(types.intp, types.intp, types.intp), emit
+    return types.void(types.intp, types.intp, types.intp, bits), emit
 
 
 @emitted

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import cgutils
+from numba.extending import register_jitable
 
 from pagoda.kernels.cpu.choose_reader import key_reader, value_reader
 from pagoda.kernels.cpu.code_scales import (
@@ -40,6 +41,18 @@ from pagoda.kernels.cpu.tile import (
 from pagoda.kernels.cpu.unpack import unpack_routine
 from pagoda.kernels.cpu.unpack_latents import unpack_latents_routine
 from pagoda.kernels.cpu.vector import I32, index, pointer, row_pointers
+
+MOST_BLOCKS_AHEAD = 8
+_TOKENS_AHEAD = 64
+
+
+@register_jitable(error_model="numpy")
+def blocks_ahead(block_size: int) -> int:
+    """From the block whose values are read to the one that memory is asked for meanwhile.
+
+    With few queries a block takes less time than memory takes to answer.
+    """
+    return min(MOST_BLOCKS_AHEAD, -(-_TOKENS_AHEAD // block_size))
 
 
 class HeadRoutines(NamedTuple):
@@ -204,8 +217,8 @@ def _weigh_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
         in its group, and where values are codes also for those from `end` on in its block. table:
         int32. Block b has values, as `page_readers` says, at values + b · block_stride bytes.
         origin: a token, first of its block. What plain numbers lie after `end` is not used. Each
-        block is asked from memory one ahead, and with the last as much at `following`. levels: as
-        `score_tokens` takes them.
+        block is asked from memory `blocks_ahead` ahead, and with the last ones as much at the
+        addresses from `following` on. levels: as `score_tokens` takes them.
         """
         _weigh_tokens(
             (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end,
@@ -230,6 +243,8 @@ def _weigh_tokens(
         values_of = value_reader(code.literal_value, width, block_size.literal_value, is_paired)
         pages = Pages(builder, table, block_stride)
         one, step = index(1), values_of.at_once
+        later = blocks_ahead(block_size.literal_value)
+        addresses = builder.inttoptr(following, index(0).type.as_pointer())
         origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
         whole = builder.sdiv(end, index(pack))
         if step > 1:
@@ -239,6 +254,15 @@ def _weigh_tokens(
         first_block = builder.sdiv(begin, index(per_block))
         last_block = builder.sdiv(builder.add(whole, index(per_block - 1)), index(per_block))
         final_block = builder.sdiv(whole, index(per_block))
+
+        def asked(block: Any) -> Any:
+            """What memory is asked for with a block: the values some blocks on, or what follows."""
+            beyond = builder.sub(builder.add(block, index(later)), last_block)
+            is_inside = builder.icmp_signed("<", beyond, index(0))
+            place = builder.select(is_inside, index(0), beyond)
+            follows = builder.load(builder.gep(addresses, [place]))
+            own = pages.at(values, block, last_block, later)
+            return builder.select(is_inside, own, pointer(builder, follows))
 
         def emit_tile(
             count: int, first_row: Any, head: Any, start: Any, columns: Columns, piece: Piece
@@ -260,11 +284,7 @@ def _weigh_tokens(
 
             with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
                 base = pages.at(values, block, last_block, 0)
-                ahead = builder.select(
-                    builder.icmp_signed("<", builder.add(block, one), last_block),
-                    pages.at(values, block, last_block, 1),
-                    pointer(builder, following),
-                )
+                ahead = asked(block)
                 before = builder.mul(block, index(per_block))
                 low = _bounded(builder, builder.sub(begin, before), per_block)
                 high = _bounded(builder, builder.sub(whole, before), per_block)

@@ -91,7 +91,7 @@ def _choose(marks: int, values: int, count: int, wanted: int) -> None:
             if integer_at(marks, i, 32) == _FREE and (best < 0 or value > highest):
                 best, highest = i, value
         if best >= 0:
-            put_integer(marks, best, _CHOSEN)
+            put_integer(marks, best, _CHOSEN, 32)
 
 
 @njit(error_model="numpy")
@@ -114,11 +114,11 @@ def _leave_out_groups(fields: RouteFields, marks: int, values: int, memory: int)
     size, scores, chosen = fields.num_experts // count, memory, memory + count * 4
     _put_group_scores(scores, values, count, size, fields.group_top)
     for group in range(count):
-        put_integer(chosen, group, _FREE)
+        put_integer(chosen, group, _FREE, 32)
     _choose(chosen, scores, count, fields.num_used_groups)
     for i in range(fields.num_experts):
         if integer_at(chosen, i // size, 32) == _FREE:
-            put_integer(marks, i, _OUT)
+            put_integer(marks, i, _OUT, 32)
 
 
 @njit(error_model="numpy")
@@ -126,7 +126,7 @@ def _put_chosen(fields: RouteFields, scores: int, marks: int, chosen: int, weigh
     slot, total = 0, np.float32(0.0)
     for i in range(fields.num_experts):
         if integer_at(marks, i, 32) == _CHOSEN:
-            put_integer(chosen, slot, i)
+            put_integer(chosen, slot, i, 32)
             put_number(weights, slot, number_at(scores, i, False), False)
             total += number_at(scores, i, False)
             slot += 1
@@ -160,7 +160,7 @@ def route_routine() -> Any:
                 if own.correction != 0:
                     value += number_at(own.correction, i, False)
                 put_number(values, i, value, False)
-                put_integer(marks, i, _FREE)
+                put_integer(marks, i, _FREE, 32)
             if own.num_used_groups < own.num_groups:
                 _leave_out_groups(own, marks, values, rest)
             _choose(marks, values, own.num_experts, own.num_used)

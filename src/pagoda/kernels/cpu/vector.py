@@ -137,11 +137,16 @@ def opaque(builder: Any, value: Any) -> Any:
 
 
 def prefetch(builder: Any, pointer: Any) -> None:
-    """Ask for the cache line that the pointer is in, ahead of use; it may point anywhere."""
+    """Ask for the cache line that the pointer is in, ahead of use; it may point anywhere.
+
+    It comes into the second level: the first one has few places for lines that are on their way,
+    which what is read meanwhile wants too.
+    """
     kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    read, keep, data_cache = (ir.Constant(I32, value) for value in (0, 3, 1))
-    builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), read, keep, data_cache])
+    read, second_level, data_cache = (ir.Constant(I32, value) for value in (0, 2, 1))
+    pointer = builder.bitcast(pointer, cgutils.voidptr_t)
+    builder.call(function, [pointer, read, second_level, data_cache])
 
 
 @emitted
