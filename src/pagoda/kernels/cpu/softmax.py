@@ -73,15 +73,25 @@ def soften(
         )
         target = builder.inttoptr(args[1], row.stored.as_pointer())
         count, begin, end, scale, cap = args[2:7]
-        if row.has(KEY_SCALE):
-            row.scale(start, sums)
-        scale = row.cap(start, scale, cap)
+        is_capped = builder.fcmp_ordered("!=", cap, constant(F32, 0.0))
         partial = builder.or_(
             builder.icmp_signed(">", begin, index(0)), builder.icmp_signed("<", end, count)
         )
-        with builder.if_then(partial):
-            _mask(builder, start, count, begin, end)
-        top = builder.fmul(_highest(builder, start, count), scale)
+        highest = cgutils.alloca_once(builder, F32)
+        is_scaled = row.has(KEY_SCALE)
+        if is_scaled:
+            builder.store(row.scale(start, sums), highest)
+        with builder.if_then(builder.or_(is_capped, partial), likely=False):
+            with builder.if_then(is_capped, likely=False):
+                row.cap(start, scale, cap)
+            with builder.if_then(partial):
+                _mask(builder, start, count, begin, end)
+            if is_scaled:
+                builder.store(row.highest(start), highest)
+        if not is_scaled:
+            builder.store(row.highest(start), highest)
+        scale = builder.select(is_capped, constant(F32, 1.0), scale)
+        top = builder.fmul(builder.load(highest), scale)
         mass, offset = row.weigh(start, target, scale, top)
         seen = builder.icmp_signed("<", begin, end)
         builder.store(builder.select(seen, top, constant(top.type, float(LOWEST))), marks)
@@ -110,36 +120,54 @@ class _Row:
         """Whether there is that row of scales."""
         return str(row) in self._beside
 
-    def scale(self, start: Any, query_sum: Any) -> None:
-        """Scores become those with keys, in place."""
+    def scale(self, start: Any, query_sum: Any) -> Any:
+        """Scores become those with keys, in place; returns the largest."""
         builder = self._builder
         total = None
         if self.has(KEY_OFFSET):
             total = spread(builder, builder.load(query_sum), LANES)
-        with self._columns() as column:
-            place = builder.gep(start, [column])
-            score = load_vector(builder, place, floats())
+
+        def scaled(column: Any, score: Any) -> Any:
             factor = self._read(KEY_SCALE, column)
             if total is None:
                 score = builder.fmul(score, factor)
             else:
                 added = builder.fmul(self._read(KEY_OFFSET, column), total)
                 score = fused(builder, score, factor, added)
-            store_vector(builder, score, place)
+            store_vector(builder, score, builder.gep(start, [column]))
+            return score
 
-    def cap(self, start: Any, scale: Any, cap: Any) -> Any:
-        """With a cap, scores become whole and capped, in place; returns what is left of `scale`."""
-        builder, one = self._builder, constant(F32, 1.0)
-        is_capped = builder.fcmp_ordered("!=", cap, constant(F32, 0.0))
-        with builder.if_then(is_capped, likely=False):
-            inward = spread(builder, builder.fdiv(scale, cap), LANES)
-            outward = spread(builder, cap, LANES)
-            with self._columns() as column:
-                place = builder.gep(start, [column])
-                score = builder.fmul(load_vector(builder, place, floats()), inward)
-                bent = hyperbolic_tangent(builder, score)
-                store_vector(builder, builder.fmul(bent, outward), place)
-        return builder.select(is_capped, one, scale)
+        return self._largest(start, scaled)
+
+    def highest(self, start: Any) -> Any:
+        """The largest of the scores."""
+        return self._largest(start, lambda column, score: score)
+
+    def _largest(self, start: Any, become: Callable[[Any, Any], Any]) -> Any:
+        """Of what the scores become, which takes a column and them."""
+        builder = self._builder
+
+        def pick(x: Any, y: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+        cells = _cells(builder, float(LOWEST))
+        with cgutils.for_range_slice(builder, index(0), self._count, index(WIDTH)) as (first, _):
+            for number, cell in enumerate(cells):
+                column = builder.add(first, index(number * LANES))
+                score = load_vector(builder, builder.gep(start, [column]), floats())
+                builder.store(pick(builder.load(cell), become(column, score)), cell)
+        return combine_lanes(builder, _together(builder, cells, pick), pick)
+
+    def cap(self, start: Any, scale: Any, cap: Any) -> None:
+        """Scores become whole and capped, in place."""
+        builder = self._builder
+        inward = spread(builder, builder.fdiv(scale, cap), LANES)
+        outward = spread(builder, cap, LANES)
+        with self._columns() as column:
+            place = builder.gep(start, [column])
+            score = builder.fmul(load_vector(builder, place, floats()), inward)
+            bent = hyperbolic_tangent(builder, score)
+            store_vector(builder, builder.fmul(bent, outward), place)
 
     def weigh(self, start: Any, target: Any, scale: Any, highest: Any) -> tuple[Any, Any]:
         """Write all weights; their sum, and that of their products with values' offsets: in 64
@@ -213,21 +241,6 @@ def _mask(builder: Any, start: Any, count: Any, begin: Any, end: Any) -> None:
         store_vector(
             builder, builder.select(inside, score, constant(floats(), float(LOWEST))), pointer
         )
-
-
-def _highest(builder: Any, start: Any, count: Any) -> Any:
-    """Largest of the scores."""
-
-    def pick(x: Any, y: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", x, y), x, y)
-
-    cells = _cells(builder, float(LOWEST))
-    with cgutils.for_range_slice(builder, index(0), count, index(WIDTH)) as (place, _):
-        for number, cell in enumerate(cells):
-            column = builder.add(place, index(number * LANES))
-            read = load_vector(builder, builder.gep(start, [column]), floats())
-            builder.store(pick(builder.load(cell), read), cell)
-    return combine_lanes(builder, _together(builder, cells, pick), pick)
 
 
 def _cells(builder: Any, value: float) -> list[Any]:
