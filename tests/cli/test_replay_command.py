@@ -67,7 +67,7 @@ def test_broken_rows_are_told(trace: str, capsys: pytest.CaptureFixture[str]) ->
         (["--num-blocks", "9", "--block-size", "500"], "--block-size=500: must divide 512, "),
         (
             ["--num-blocks", "9", "--eviction-policy", "mru"],
-            "eviction='mru': one of arc, density, ",
+            "--eviction-policy='mru': one of arc, density, ",
         ),
         (["--num-blocks", "9", "--format", "csv"], "--format='csv': one of mooncake"),
         (

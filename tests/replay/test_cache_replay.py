@@ -100,7 +100,7 @@ def test_settings_are_tried_in_turn() -> None:
         ([0], [4], ["lru"], "num_blocks=0"),
         ([5], [0], ["lru"], "block_size=0"),
         ([5], [3], ["lru"], "block_size=3: must divide 4, "),
-        ([5], [4], ["mru"], "eviction='mru': one of arc, density, "),
+        ([5], [4], ["mru"], "eviction_policy='mru': one of arc, density, "),
     ],
 )
 def test_settings_that_cannot_be_are_refused(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from pagoda.cache import CacheManager
+from pagoda.cache import EVICTION_POLICIES, CacheManager
 from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.hashed_tokens import require_block_size
 from pagoda.cache.miss import Cause
@@ -120,6 +120,9 @@ def settings_of(
             raise InvalidOptionError("num_blocks", setting.num_blocks, limit)
         if setting.block_size < 1:
             raise InvalidOptionError("block_size", setting.block_size, "must be at least 1")
+        if setting.eviction_policy not in EVICTION_POLICIES:
+            limit = f"one of {', '.join(EVICTION_POLICIES)}"
+            raise InvalidOptionError("eviction_policy", setting.eviction_policy, limit)
         require_block_size(setting.block_size, unit_size)
         setting.cache()
     return settings
