@@ -35,6 +35,7 @@ from pagoda.kernels.cpu.attention_products import (
     gather_scales,
     keys_of,
     plain_latents,
+    put_next_keys,
     score_split,
     values_of,
     weigh_split,
@@ -51,9 +52,9 @@ from pagoda.kernels.cpu.attention_scratch import Scratch, scratch_of_rows, split
 from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
 from pagoda.kernels.cpu.code_scales import scales_of
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.number import integer_at, integers_at, put_integer
+from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.page_product import HeadRoutines, blocks_ahead
+from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import LayerPages, matrix_bytes
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
@@ -131,23 +132,23 @@ def strip_tokens(group_size: int) -> int:
 
 
 @njit(error_model="numpy")
-def _find_next_keys(
+def _put_next_keys(
     work: WorkItem, next_item: int, split: int, layer: Layer, tiling: TilingAddresses,
     shape: HeadShape, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Write where K lies of a split, behind the last one of the next item: it is only asked for."""
+    """`put_next_keys` of a split or, behind an item's last one, of the next item's first."""
     if split == work.end_split:
-        if next_item >= tiling.num_items:
-            return
-        work = WorkItem(*integers_at(tiling.work + next_item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
-        split = work.first_split
-    table = tiling.block_tables + work.sequence * tiling.table_bytes
-    first = split * (split_tokens(shape.block_size) // shape.block_size)
-    layout, last = layer.pages.layout, tiling.table_bytes // 4 - 1
-    keys = layer.blocks + work.first_head * layout.key_head_bytes
-    for number in range(blocks_ahead(shape.block_size)):
-        block = integer_at(table, min(first + number, last), 32)
-        put_integer(scratch.next_keys, number, keys + block * layout.block_bytes, 64)
+        if next_item < tiling.num_items:
+            work = WorkItem(*integers_at(tiling.work + next_item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+            split = work.first_split
+        else:
+            split -= 1  # there is nothing to ask for: this is in cache
+    layout, first = layer.pages.layout, split * split_tokens(shape.block_size) // shape.block_size
+    put_next_keys(
+        scratch.next_keys, layer.blocks + work.first_head * layout.key_head_bytes,
+        layout.block_bytes, tiling.block_tables + work.sequence * tiling.table_bytes, first,
+        tiling.table_width, shape.block_size,
+    )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -286,7 +287,7 @@ def _attend_item(
     if not is_part:
         first_split = max(first_split, first_seen // split_size)
     if work.takes_sinks != 0:
-        _find_next_keys(work, next_item, first_split, layer, tiling, shape, scratch)
+        _put_next_keys(work, next_item, first_split, layer, tiling, shape, scratch)
         _load_queries(
             layer.sink_queries, layer.sink_bytes, tokens, count, heads, shape, routines,
             row_routines, scratch,
@@ -305,7 +306,7 @@ def _attend_item(
     for split in range(first_split, work.end_split):
         origin = split * split_size
         span = (origin, max(first_seen, origin), min(last_seen, origin + split_size))
-        _find_next_keys(work, next_item, split + 1, layer, tiling, shape, scratch)
+        _put_next_keys(work, next_item, split + 1, layer, tiling, shape, scratch)
         _attend_span(
             span, window, tokens, count, heads, table, layer, tiling, shape, routines,
             row_routines, scratch,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from numba.extending import register_jitable
 
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.page_product import MOST_BLOCKS_AHEAD, HeadRoutines
+from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.softmax import SCALE_ROWS, WIDTH
 from pagoda.kernels.cpu.vector import LINE_BYTES
 
@@ -42,7 +42,7 @@ class Scratch(NamedTuple):
     latents: int
     """Coded latents of a split as plain numbers, and after them the numbers of their blocks"""
     next_keys: int
-    """[`MOST_BLOCKS_AHEAD`] addresses of the K that is read after a split, block by block"""
+    """A line of addresses: of the K that is read after a split, block by block"""
     width: int
     """Columns of scores and weights; no address."""
     end: int
@@ -83,7 +83,7 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     next_keys = latents
     if routines.unpack_latents != 0:
         next_keys += numbers
-    end = next_keys + MOST_BLOCKS_AHEAD * 8
+    end = next_keys + LINE_BYTES
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
         query_sums, query_sums + line, scales, keys, values, latents, next_keys, width,

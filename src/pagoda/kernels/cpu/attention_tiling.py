@@ -58,6 +58,7 @@ class AttentionTiling:
             merges=self.merges.ctypes.data,
             parts=self.parts.ctypes.data,
             table_bytes=self.block_tables.strides[0],
+            table_width=self.block_tables.shape[1],
             num_items=len(self.work),
             num_parts=self.num_parts,
             num_merges=len(self.merges),
@@ -119,6 +120,9 @@ class TilingAddresses(NamedTuple):
     merges: int
     parts: int
     table_bytes: int
+    """From one sequence's to the next."""
+    table_width: int
+    """Entries of a sequence."""
     num_items: int
     num_parts: int
     num_merges: int

@@ -40,19 +40,20 @@ from pagoda.kernels.cpu.tile import (
 )
 from pagoda.kernels.cpu.unpack import unpack_routine
 from pagoda.kernels.cpu.unpack_latents import unpack_latents_routine
-from pagoda.kernels.cpu.vector import I32, index, pointer, row_pointers
+from pagoda.kernels.cpu.vector import I32, LINE_BYTES, index, pointer, row_pointers
 
-MOST_BLOCKS_AHEAD = 8
 _TOKENS_AHEAD = 64
+_MOST_BLOCKS_AHEAD = LINE_BYTES // 8
+"""Addresses of blocks in a cache line."""
 
 
 @register_jitable(error_model="numpy")
-def blocks_ahead(block_size: int) -> int:
+def value_blocks_ahead(block_size: int) -> int:
     """From the block whose values are read to the one that memory is asked for meanwhile.
 
     With few queries a block takes less time than memory takes to answer.
     """
-    return min(MOST_BLOCKS_AHEAD, -(-_TOKENS_AHEAD // block_size))
+    return min(_MOST_BLOCKS_AHEAD, -(-_TOKENS_AHEAD // block_size))
 
 
 class HeadRoutines(NamedTuple):
@@ -208,7 +209,7 @@ def _score_tokens(
 def _weigh_routine(paired: bool, head_dim: int, block_size: int, code: str) -> Any:
     def weigh_tokens(
         out: int, out_stride: int, x: int, x_stride: int, values: int, block_stride: int,
-        table: int, origin: int, begin: int, end: int, following: int, rows: int, num_heads: int,
+        table: int, origin: int, begin: int, end: int, next_keys: int, rows: int, num_heads: int,
         levels: int,
     ) -> None:  # fmt: skip
         """out[head, row] = Σ x[head, row, token - origin] · V over tokens begin … end - 1.
@@ -216,13 +217,14 @@ def _weigh_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
         out: float32; x and it have `rows` for each of `num_heads`. x: 0 for a token before `begin`
         in its group, and where values are codes also for those from `end` on in its block. table:
         int32. Block b has values, as `page_readers` says, at values + b · block_stride bytes.
-        origin: a token, first of its block. What plain numbers lie after `end` is not used. Each
-        block is asked from memory `blocks_ahead` ahead, and with the last ones as much at the
-        addresses from `following` on. levels: as `score_tokens` takes them.
+        origin: a token, first of its block. What plain numbers lie after `end` is not used. With
+        each block memory is asked for the one `value_blocks_ahead` ahead, and with the last ones
+        for as much at the addresses, so many int64, that lie at `next_keys`. levels: as
+        `score_tokens` takes them.
         """
         _weigh_tokens(
             (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end,
-             following, rows, num_heads, levels),
+             next_keys, rows, num_heads, levels),
             paired, head_dim, block_size, code,
         )  # fmt: skip
 
@@ -239,12 +241,12 @@ def _weigh_tokens(
 
     def emit(builder: Any, arguments: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, values, block_stride, table = arguments[:7]
-        origin, begin, end, following, rows, num_heads, levels = arguments[7:]
+        origin, begin, end, next_keys, rows, num_heads, levels = arguments[7:]
         values_of = value_reader(code.literal_value, width, block_size.literal_value, is_paired)
         pages = Pages(builder, table, block_stride)
         one, step = index(1), values_of.at_once
-        later = blocks_ahead(block_size.literal_value)
-        addresses = builder.inttoptr(following, index(0).type.as_pointer())
+        later = value_blocks_ahead(block_size.literal_value)
+        addresses = builder.inttoptr(next_keys, index(0).type.as_pointer())
         origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
         whole = builder.sdiv(end, index(pack))
         if step > 1:
@@ -259,7 +261,10 @@ def _weigh_tokens(
             """What memory is asked for with a block: the values some blocks on, or what follows."""
             beyond = builder.sub(builder.add(block, index(later)), last_block)
             is_inside = builder.icmp_signed("<", beyond, index(0))
-            place = builder.select(is_inside, index(0), beyond)
+            number = builder.sub(block, first_block)
+            is_sooner = builder.icmp_signed("<", number, beyond)  # there are fewer blocks than that
+            place = builder.select(is_sooner, number, beyond)
+            place = builder.select(is_inside, index(0), place)
             follows = builder.load(builder.gep(addresses, [place]))
             own = pages.at(values, block, last_block, later)
             return builder.select(is_inside, own, pointer(builder, follows))

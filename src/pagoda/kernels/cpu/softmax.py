@@ -86,7 +86,7 @@ def soften(
                 row.cap(start, scale, cap)
             with builder.if_then(partial):
                 _mask(builder, start, count, begin, end)
-            if is_scaled:
+            if is_scaled:  # what was found is of scores before this
                 builder.store(row.highest(start), highest)
         if not is_scaled:
             builder.store(row.highest(start), highest)
@@ -144,7 +144,7 @@ class _Row:
         return self._largest(start, lambda column, score: score)
 
     def _largest(self, start: Any, become: Callable[[Any, Any], Any]) -> Any:
-        """Of what the scores become, which takes a column and them."""
+        """Of what `become` makes of scores, the largest: it takes a column and those from there."""
         builder = self._builder
 
         def pick(x: Any, y: Any) -> Any:
