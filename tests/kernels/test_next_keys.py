@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagoda.kernels.cpu.attention_products import put_next_keys
+from pagoda.kernels.cpu.next_keys import put_keys_of
 from pagoda.kernels.cpu.page_product import value_blocks_ahead
 
 BLOCK_BYTES, KEYS = 768, 10_000
@@ -17,7 +17,7 @@ def test_next_keys_are_those_of_a_splits_first_blocks(block_size: int, first: in
     table = np.array([7, 2, 9, 4, 1, 8], np.int32)
     around = np.full(10, -1, np.int64)
     found, count = around[1:-1], value_blocks_ahead(block_size)
-    put_next_keys(
+    put_keys_of(
         found.ctypes.data, KEYS, BLOCK_BYTES, table.ctypes.data, first, len(table), block_size
     )
     places = np.minimum(first + np.arange(count), len(table) - 1)

@@ -35,7 +35,6 @@ from pagoda.kernels.cpu.attention_products import (
     gather_scales,
     keys_of,
     plain_latents,
-    put_next_keys,
     score_split,
     values_of,
     weigh_split,
@@ -49,9 +48,10 @@ from pagoda.kernels.cpu.attention_rows import (
     soften_routine,
 )
 from pagoda.kernels.cpu.attention_scratch import Scratch, scratch_of_rows, split_tokens
-from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
+from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem, work_item
 from pagoda.kernels.cpu.code_scales import scales_of
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.next_keys import put_next_keys
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
@@ -93,7 +93,7 @@ def row_routines(form: PageForm, paired_out: bool) -> RowRoutines:
     )
 
 
-_ITEM_FIELDS, _MERGE_FIELDS = len(WorkItem._fields), len(Merge._fields)
+_MERGE_FIELDS = len(Merge._fields)
 
 
 class Layer(NamedTuple):
@@ -129,26 +129,6 @@ def strip_tokens(group_size: int) -> int:
     their scores to stay in cache. Tiles have one strip or more, all of which meet what codes of a
     split were decoded to once."""
     return max(1, _STRIP_ROWS // group_size)
-
-
-@njit(error_model="numpy")
-def _put_next_keys(
-    work: WorkItem, next_item: int, split: int, layer: Layer, tiling: TilingAddresses,
-    shape: HeadShape, scratch: Scratch,
-) -> None:  # fmt: skip
-    """`put_next_keys` of a split or, behind an item's last one, of the next item's first."""
-    if split == work.end_split:
-        if next_item < tiling.num_items:
-            work = WorkItem(*integers_at(tiling.work + next_item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
-            split = work.first_split
-        else:
-            split -= 1  # there is nothing to ask for: this is in cache
-    layout, first = layer.pages.layout, split * split_tokens(shape.block_size) // shape.block_size
-    put_next_keys(
-        scratch.next_keys, layer.blocks + work.first_head * layout.key_head_bytes,
-        layout.block_bytes, tiling.block_tables + work.sequence * tiling.table_bytes, first,
-        tiling.table_width, shape.block_size,
-    )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -270,7 +250,7 @@ def _attend_item(
     routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Do one item of the tiling's work; `next_item` is likely to follow, if there is one."""
-    work = WorkItem(*integers_at(tiling.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+    work = work_item(tiling, item)
     table = tiling.block_tables + work.sequence * tiling.table_bytes
     tokens, count = tiling.tokens + work.first * 8, work.num_tokens
     heads = (work.first_head, work.end_head)
@@ -287,7 +267,9 @@ def _attend_item(
     if not is_part:
         first_split = max(first_split, first_seen // split_size)
     if work.takes_sinks != 0:
-        _put_next_keys(work, next_item, first_split, layer, tiling, shape, scratch)
+        put_next_keys(
+            scratch, layer.blocks, layer.pages, work, next_item, first_split, tiling, shape
+        )
         _load_queries(
             layer.sink_queries, layer.sink_bytes, tokens, count, heads, shape, routines,
             row_routines, scratch,
@@ -306,7 +288,7 @@ def _attend_item(
     for split in range(first_split, work.end_split):
         origin = split * split_size
         span = (origin, max(first_seen, origin), min(last_seen, origin + split_size))
-        _put_next_keys(work, next_item, split + 1, layer, tiling, shape, scratch)
+        put_next_keys(scratch, layer.blocks, layer.pages, work, next_item, split + 1, tiling, shape)
         _attend_span(
             span, window, tokens, count, heads, table, layer, tiling, shape, routines,
             row_routines, scratch,

@@ -16,7 +16,7 @@ from pagoda.kernels.cpu.attention_scratch import Scratch, split_tokens
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import integer_at, put_integer
-from pagoda.kernels.cpu.page_product import HeadRoutines, value_blocks_ahead
+from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.vector import LINE_BYTES, ask
@@ -196,20 +196,6 @@ def weigh_split(
     )  # fmt: skip
     if routines.add_offsets != 0:
         call(routines.add_offsets, (scratch.added, scratch.offsets, rows * num_heads, value_dim))
-
-
-@njit(error_model="numpy")
-def put_next_keys(
-    target: int, keys: int, block_bytes: int, table: int, first: int, width: int, block_size: int
-) -> None:
-    """Write where K lies of block table[first] and those after it, as many as are asked for ahead.
-
-    target: address of as many int64; keys: of the first head's, were it in block 0; table: of
-    `width` int32, beyond which the last one counts.
-    """
-    for number in range(value_blocks_ahead(block_size)):
-        block = integer_at(table, min(first + number, width - 1), 32)
-        put_integer(target, number, keys + block * block_bytes, 64)
 
 
 @njit(error_model="numpy")

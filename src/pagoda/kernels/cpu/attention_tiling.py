@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.number import integers_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +131,12 @@ class TilingAddresses(NamedTuple):
     part_bytes: int
     most_rows: int
     in_turn: int
+
+
+_ITEM_FIELDS = len(WorkItem._fields)
+
+
+@njit(error_model="numpy")
+def work_item(tiling: TilingAddresses, item: int) -> WorkItem:
+    """One of `work`, by its number."""
+    return WorkItem(*integers_at(tiling.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
