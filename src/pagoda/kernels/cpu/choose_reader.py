@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pagoda.kernels.cpu.code_pairs import ROWS, PairDecoder
+from pagoda.kernels.cpu.code_pairs import PairDecoder
 from pagoda.kernels.cpu.code_vectors import VectorDecoder
+from pagoda.kernels.cpu.long_vectors import ROWS
 from pagoda.kernels.cpu.page_readers import (
     CodedKeys,
     CodedValues,

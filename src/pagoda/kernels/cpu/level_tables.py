@@ -1,13 +1,14 @@
-"""Levels as kernels look them up: as bytes, and as bfloat16 cut into lower and upper bytes.
+"""Levels as kernels look them up: as bytes, and as bfloat16.
 
 The table of a head has, one after the other,
 
-    TABLE_SIZE levels, int8                   as `vector_code` says where those of codes of a width
-                                              begin, and those of windows
-    64 lower bytes and 64 upper bytes         of the levels of codes of 1 bit, of 2 … 6 bits, and of
-                                              windows likewise, again and again: what a code has
-                                              above its bits is ignored
-    128 lower bytes and 128 upper bytes       of windows of 7 bits
+    TABLE_SIZE levels, int8    as `vector_code` says where those of codes of a width begin, and
+                               those of windows
+    64 levels, bfloat16        of codes of 1 bit, of 2 … 6 bits, and of windows of 1 … 7 bits; fewer
+                               again and again: what a code has above its bits is ignored
+
+Windows of 7 bits are twice as many. Those whose highest bit is set have the levels of others, which
+`path_pairs` makes of them.
 
 The bounds between levels are trees: the middle one first, then the two that are next compared with,
 the four after these, so that each step of a search looks up in neighbours,
@@ -37,19 +38,21 @@ from pagoda.kernels.vector_code import (
 
 LONG = 64
 """Bytes of a long vector, and entries of a table of levels."""
-_OF_CODES = 2 * LONG * MOST_LEVEL_BITS
-HEAD_TABLE_BYTES = TABLE_SIZE + 2 * _OF_CODES + 2 * 2**MOST_WINDOW_BITS
+ENTRY_BYTES = 2
+"""Of a bfloat16."""
+_TABLES = [(0, bits) for bits in range(1, MOST_LEVEL_BITS + 1)]
+_TABLES += [(WINDOWS, bits) for bits in range(1, MOST_WINDOW_BITS + 1)]
+"""Of bfloat16: the first of levels that they may have, and bits of what looks up in them."""
+HEAD_TABLE_BYTES = TABLE_SIZE + ENTRY_BYTES * LONG * len(_TABLES)
 
 
 def head_tables(levels: Array) -> Array:
     """[..., HEAD_TABLE_BYTES] uint8; levels: [..., TABLE_SIZE] int8."""
     parts = [levels.view(np.uint8)]
-    for first in (0, WINDOWS):
-        for bits in range(1, MOST_LEVEL_BITS + 1):
-            own = levels[..., first + 2**bits : first + 2 ** (bits + 1)]
-            parts.extend(byte_tables(np.tile(own, LONG // 2**bits)))
-    longest = WINDOWS + 2**MOST_WINDOW_BITS
-    parts.extend(byte_tables(levels[..., longest : longest + 2**MOST_WINDOW_BITS]))
+    for first, bits in _TABLES:
+        count = min(2**bits, LONG)
+        own = levels[..., first + 2**bits :][..., :count]
+        parts.append(_bfloat16(np.tile(own, LONG // count)).view(np.uint8))
     return np.concatenate(parts, axis=-1)
 
 
@@ -74,19 +77,21 @@ def _tree_places() -> Array:
     return places
 
 
-def places_of(code: VectorCode, width: int) -> tuple[list[int], list[int]]:
-    """Where the lower and the upper bytes for chunks of a width begin in a head's table: each
-    table of 64, which for windows of 7 bits are two."""
-    bits = code.table_bits(width)
-    first = TABLE_SIZE + _OF_CODES * code.is_path(width) + 2 * LONG * (bits - 1)
-    parts = range(0, max(LONG, 2**bits), LONG)
-    return [first + part for part in parts], [first + len(parts) * LONG + part for part in parts]
+def place_of(code: VectorCode, width: int) -> int:
+    """Bytes of a head's table before the bfloat16 for chunks of a width."""
+    table = WINDOWS if code.is_path(width) else 0, code.table_bits(width)
+    return TABLE_SIZE + ENTRY_BYTES * LONG * _TABLES.index(table)
 
 
 def byte_tables(values: Array) -> tuple[Array, Array]:
     """Lower and upper bytes of numbers that bfloat16 holds."""
-    bits = values.astype(np.float32).view(np.uint32) >> 16
+    bits = _bfloat16(values)
     return (bits & 0xFF).astype(np.uint8), (bits >> 8).astype(np.uint8)
+
+
+def _bfloat16(values: Array) -> Array:
+    """Their bits, uint16."""
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
 def magnitudes(numbers: Numbers) -> Array:

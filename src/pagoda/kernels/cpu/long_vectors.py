@@ -1,4 +1,7 @@
-"""What is done with sixty-four bytes at once, of CPUs with long tables (`UNIT.long_tables`)."""
+"""What is done with sixty-four bytes at once, of CPUs with long tables (`UNIT.long_tables`).
+
+Four rows of sixteen codes are in them, in one of two orders.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,16 @@ from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import BYTE, LANES, index, instruction, lane_numbers, load_vector
 
 BYTES = ir.VectorType(BYTE, LONG)
+SHORTS = ir.VectorType(ir.IntType(16), LONG // 2)
 WORD = 8
 """Bytes within which bits are moved."""
+ROWS = LONG // LANES
+"""Of sixteen codes, that are decoded together."""
+Order = tuple[tuple[int, int], ...]
+"""Of each byte its lane and its row."""
+ROW_BY_ROW: Order = tuple((i % LANES, i // LANES) for i in range(LONG))
+LANE_BY_LANE: Order = tuple((i // ROWS, (0, 2, 1, 3)[i % ROWS]) for i in range(LONG))
+"""Shorts have the first two rows in their lower bytes, and the others in the upper ones."""
 
 
 def rows_of_bytes(builder: Any, source: Any, stride: int, first: int, count: int) -> Any:
@@ -38,6 +49,21 @@ def moved(builder: Any, read: Any, starts: Sequence[int]) -> Any:
     """[64] int8: of each, eight bits of its word of eight bytes, a ring, from bit `start` on."""
     control = ir.Constant(BYTES, [start % LONG for start in starts])
     return instruction(builder, "llvm.x86.avx512.pmultishift.qb.512", [control, read])
+
+
+def shifted(builder: Any, read: Any, starts: Sequence[int]) -> Any:
+    """[64] int8: each byte from its bit `start` on, or moved up where that is below 0.
+
+    What comes over from other bytes may be anything.
+    """
+    if not any(starts):
+        return read
+    by = starts[::2]
+    if by != starts[1::2] or min(by) < 0 < max(by):
+        return moved(builder, read, [8 * (i % WORD) + start for i, start in enumerate(starts)])
+    shift = builder.shl if min(by) < 0 else builder.lshr
+    sizes = ir.Constant(SHORTS, [abs(start) for start in by])
+    return builder.bitcast(shift(builder.bitcast(read, SHORTS), sizes), BYTES)
 
 
 def joined(builder: Any, lower: Any, upper: Any, bits: int) -> Any:

@@ -283,9 +283,10 @@ def _weigh_tokens(
                 place = builder.add(builder.mul(block, index(per_block)), group)
                 place = builder.sub(place, origin)
                 read = values_of.groups(builder, base, ahead, head, group, start, piece, columns)
-                for number, each in enumerate(read):
-                    at = builder.add(place, index(number))
-                    tile.add([builder.gep(row, [at]) for row in x_rows], each, mask)
+                for first, groups in read:
+                    for number, each in enumerate(groups):
+                        at = builder.add(place, index(number))
+                        tile.add([builder.gep(row, [at]) for row in x_rows], each, mask, first)
 
             with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
                 base = pages.at(values, block, last_block, 0)

@@ -23,6 +23,15 @@ Add = Callable[[Any, Sequence[Any]], None]
 """Takes the number of a group, and it of every vector of columns."""
 
 
+class Read(NamedTuple):
+    """Groups of tokens that lie one after the other, of some columns."""
+
+    first: int
+    """Vectors of columns before these."""
+    groups: list[list[Any]]
+    """[groups, vectors]"""
+
+
 class Source(NamedTuple):
     """A chunk of keys of a few tokens: rows of bytes."""
 
@@ -82,9 +91,9 @@ class ValueReader(Protocol):
     def groups(
         self, builder: Any, base: Any, ahead: Any, head: Any, group: Any, start: Any, piece: Piece,
         columns: Columns,
-    ) -> list[list[Any]]:  # fmt: skip
+    ) -> Iterator[Read]:  # fmt: skip
         """Groups of tokens in the block at `base` from number `group` on: of the columns from
-        `start` on.
+        `start` on, all of them or some at a time.
 
         ahead: a pointer to what is asked from memory likewise, or None.
         """
@@ -166,7 +175,7 @@ class PlainValues:
     def groups(
         self, builder: Any, base: Any, ahead: Any, head: Any, group: Any, start: Any, piece: Piece,
         columns: Columns,
-    ) -> list[list[Any]]:  # fmt: skip
+    ) -> Iterator[Read]:  # fmt: skip
         """See `ValueReader`."""
         width = self._head_dim
         head_start = builder.add(builder.mul(head, index(width * self._per_block)), start)
@@ -174,7 +183,7 @@ class PlainValues:
         if ahead is not None:
             for column, _ in columns:
                 prefetch(builder, after(builder, ahead, line, column))
-        return [[after(builder, base, line, column) for column, _ in columns]]
+        yield Read(0, [[after(builder, base, line, column) for column, _ in columns]])
 
 
 class CodedKeys:
@@ -252,7 +261,7 @@ class CodedValues:
     def groups(
         self, builder: Any, base: Any, ahead: Any, head: Any, group: Any, start: Any, piece: Piece,
         columns: Columns,
-    ) -> list[list[Any]]:  # fmt: skip
+    ) -> Iterator[Read]:  # fmt: skip
         """See `ValueReader`."""
         size, piece_bytes = self._block_size, sum(piece.widths) * CHUNK // 8
         columns_before = builder.sub(start, index(piece.chunks.column))
@@ -265,11 +274,10 @@ class CodedValues:
         if ahead is not None:  # as large a part of the piece as these tokens are of the block
             part = builder.add(place, builder.mul(token, index(piece_bytes)))
             _ask(builder, ahead, part, piece_bytes * self._tokens)
-        found = []
         for chunk, width in enumerate(piece.widths):
             before = sum(piece.widths[:chunk]) * CHUNK // 8
-            found.append(self._of_chunk(builder, base, place, token, before, width))
-        return [list(each) for each in zip(*found, strict=True)]
+            found = self._of_chunk(builder, base, place, token, before, width)
+            yield Read(chunk, [[each] for each in found])
 
     def _of_chunk(
         self, builder: Any, base: Any, place: Any, token: Any, before: int, width: int

@@ -5,7 +5,9 @@ have the steps of a number and of the two before it:
 
     byte 1 | byte 0 | byte 1      step i at bit 8 + i
 
-They come to just above the rest of a code, and so make a window.
+They come to just above the rest of a code, and so make a window. Of a window of seven bits the
+first and the last step tell together which levels it may have, and make one bit of six that look
+up.
 """
 
 from __future__ import annotations
@@ -16,22 +18,29 @@ from typing import Any
 from llvmlite import ir
 
 from pagoda.kernels.cpu.level_tables import LONG
-from pagoda.kernels.cpu.long_vectors import WORD, joined, moved, rows_of_bytes, shuffled
+from pagoda.kernels.cpu.long_vectors import (
+    BYTES,
+    LANE_BY_LANE,
+    ROWS,
+    SHORTS,
+    WORD,
+    joined,
+    moved,
+    rows_of_bytes,
+    shifted,
+    shuffled,
+)
+from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import BYTE, LANES, load_vector
-from pagoda.kernels.vector_code import CHUNK, MEMORY, PATH_BYTES
+from pagoda.kernels.vector_code import MEMORY, MOST_PATH_BITS, PATH_BYTES
 
-_ROWS = LONG // CHUNK
-_TOKENS = 2
-"""Of keys in a word."""
+_LANES = WORD // ROWS
+"""Whose four codes each are in a word."""
 _RING = (1, 0, 1)
 _RING_START = 8
 """Where the first step is in a ring."""
-KEY_ORDER = tuple(
-    lane // _TOKENS * WORD + lane % _TOKENS * _ROWS + row
-    for row in range(_ROWS)
-    for lane in range(LANES)
-)
-"""Where windows of each of four rows of keys are: two tokens in a word, of each four numbers."""
+_SPAN = 2
+"""Bytes that the steps, or the rest, of two numbers are in."""
 
 
 class PathKeys:
@@ -44,11 +53,11 @@ class PathKeys:
         rows = rows_of_bytes(builder, first, stride, 0, PATH_BYTES)
         self._rings = _words(builder, rows, _RING)
         self._whole = None
-        if width > 1 and _TOKENS * PATH_BYTES * (width - 1) <= WORD:
+        if width > 1 and _LANES * PATH_BYTES * (width - 1) <= WORD:
             self._whole = self._rest(0, PATH_BYTES * (width - 1))
 
     def windows(self, number: int) -> Any:
-        """Of numbers `number` to `number` + 3, [64] int8, in the order `KEY_ORDER`."""
+        """Of numbers `number` to `number` + 3, a row each, [64] int8."""
         builder, rest = self._builder, self._width - 1
         size = 8 * len(_RING)
         first = _RING_START - MEMORY - rest
@@ -56,13 +65,13 @@ class PathKeys:
         steps = moved(builder, self._rings, starts)
         if rest == 0:
             return steps
-        begin, end = rest * number // 8, -(-rest * (number + _ROWS) // 8)
+        begin, end = rest * number // 8, -(-rest * (number + ROWS) // 8)
         if self._whole is not None:
             begin, end = 0, PATH_BYTES * rest
         words = self._whole or self._rest(begin, end)
         size = 8 * (end - begin)
         starts = [size * token + rest * each - 8 * begin for token, each in _places(number)]
-        return joined(builder, moved(builder, words, starts), steps, rest)
+        return _windows(builder, moved(builder, words, starts), steps, rest)
 
     def _rest(self, begin: int, end: int) -> Any:
         """Words with those bytes of what is left of codes."""
@@ -73,31 +82,54 @@ class PathKeys:
 
 def _places(number: int) -> list[tuple[int, int]]:
     """Of each of 64 windows of keys, the token of the word, and the number."""
-    return [(i // _ROWS % _TOKENS, number + i % _ROWS) for i in range(LONG)]
+    return [(token % _LANES, number + row) for token, row in LANE_BY_LANE]
 
 
 def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
-    """Windows of all numbers of a chunk of four tokens, [64] int8, token by token.
+    """Windows of all numbers of a chunk of four tokens, a row each, [64] int8.
 
-    planes: a pointer to the bytes of the first token's plane, which the others' follow. A word has
-    the path of a token as a ring, and the rest of eight numbers behind it.
+    planes: a pointer to the bytes of the first token's plane, which the others' follow.
     """
     (first,), rest, size = planes, width - 1, PATH_BYTES * width
-    read = load_vector(builder, first, ir.VectorType(BYTE, _ROWS * size))
-    places = []
-    for i in range(LONG):
-        token, half, byte = i // CHUNK, i // WORD % 2, i % WORD
-        behind = min(byte - len(_RING), rest - 1)
-        of_rest = PATH_BYTES + rest * half + behind
-        places.append(token * size + (_RING[byte] if byte < len(_RING) else of_rest))
-    numbers = [i % CHUNK for i in range(LONG)]
-    words = shuffled(builder, read, places)
-    starts = [_RING_START + number - MEMORY - rest for number in numbers]
-    steps = moved(builder, words, starts)
+    read = load_vector(builder, first, ir.VectorType(BYTE, ROWS * size))
+
+    def spans(begin: int, num_bytes: int, bits: int, before: int, below: int) -> Any:
+        """From `before` bits before those of a number on, `bits` of each, `below` places higher.
+
+        They are in a ring of `num_bytes` bytes, the first of them `begin`. A word has two bytes of
+        each token, from the one that its first number begins in.
+        """
+        places, starts = [], []
+        for i, (lane, token) in enumerate(LANE_BY_LANE):
+            start = bits * (lane - lane % _LANES) - before
+            source, byte = divmod(i % WORD, _SPAN)
+            places.append(source * size + begin + (start // 8 + byte) % num_bytes)
+            starts.append(8 * _SPAN * token + start % 8 + bits * (lane % _LANES) - below)
+        return moved(builder, shuffled(builder, read, places), starts)
+
+    steps = spans(0, PATH_BYTES, 1, MEMORY, rest)
     if rest == 0:
         return steps
-    starts = [8 * len(_RING) + rest * (number % WORD) for number in numbers]
-    return joined(builder, moved(builder, words, starts), steps, rest)
+    if 8 % rest:
+        own = spans(PATH_BYTES, size - PATH_BYTES, rest, 0, 0)
+    else:  # no number is in two bytes
+        begins = [rest * lane for lane, _ in LANE_BY_LANE]
+        places = [
+            token * size + PATH_BYTES + begin // 8
+            for begin, (_, token) in zip(begins, LANE_BY_LANE, strict=True)
+        ]
+        own = shifted(builder, shuffled(builder, read, places), [begin % 8 for begin in begins])
+    return _windows(builder, own, steps, rest)
+
+
+def _windows(builder: Any, rest: Any, steps: Any, num_bits: int) -> Any:
+    """[64] int8, of so many bits of the rest, and steps above them."""
+    windows = joined(builder, rest, steps, num_bits)
+    if num_bits < MOST_PATH_BITS - 1:
+        return windows
+    own = builder.lshr(builder.bitcast(windows, SHORTS), constant(SHORTS, MEMORY))
+    own = builder.and_(builder.bitcast(own, BYTES), constant(BYTES, 1 << num_bits))
+    return builder.xor(windows, own)
 
 
 def _words(builder: Any, rows: Any, order: Sequence[int]) -> Any:
@@ -106,6 +138,6 @@ def _words(builder: Any, rows: Any, order: Sequence[int]) -> Any:
     places = []
     for i in range(LONG):
         token, row = divmod(i % WORD, len(order))
-        token = min(token, _TOKENS - 1)
-        places.append(order[row] * LANES + i // WORD * _TOKENS + token)
+        token = min(token, _LANES - 1)
+        places.append(order[row] * LANES + i // WORD * _LANES + token)
     return shuffled(builder, rows, places)

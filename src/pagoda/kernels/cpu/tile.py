@@ -82,43 +82,60 @@ class Tile:
                 self._builder.store(load_vector(self._builder, source, floats(lanes)), cell)
                 column += lanes
 
-    def add(self, rows: Sequence[Any], columns: Sequence[Any], mask: Any = None) -> None:
-        """Add the products of one group: a pointer for each row, and one for each vector of b, or
-        that vector of int32 itself.
+    def add(
+        self, rows: Sequence[Any], columns: Sequence[Any], mask: Any = None, first: int = 0
+    ) -> None:
+        """Add the products of one group: a pointer for each row, and one for each vector of b from
+        number `first` on, or that vector of int32 itself.
 
         `mask`, an int32, is applied to the groups of b.
         """
         keep_loop(self._builder)
-        makers = zip_longest(*(factors(self._paired, lanes) for lanes in self._lanes))
+        lanes = self._lanes[first : first + len(columns)]
+        makers = zip_longest(*(factors(self._paired, each) for each in lanes))
         for turn, each in enumerate(makers):
             if turn > 0:  # one half of all pairs, then the other: registers do not hold both
                 read_again(self._builder)
-            self._add_factors(rows, columns, mask, each)
+            self._add_factors(rows, columns, mask, each, first)
 
     def _add_factors(
-        self, rows: Sequence[Any], columns: Sequence[Any], mask: Any, makers: Sequence[Any]
+        self,
+        rows: Sequence[Any],
+        columns: Sequence[Any],
+        mask: Any,
+        makers: Sequence[Any],
+        first: int,
     ) -> None:
         """Add the products of what `makers`, one for each vector or None, make of the groups."""
         builder = self._builder
-        read = self._load(columns, mask, makers)
+        here = slice(first, first + len(columns))
+        lanes_of = self._lanes[here]
+        read = self._load(columns, mask, makers, lanes_of)
         is_in_memory = any(isinstance(each.type, ir.PointerType) for each in columns)
         for number, (pointer, cells) in enumerate(zip(rows, self._cells, strict=True)):
             if is_in_memory and number > 0 and len(rows) <= _FEW_ROWS:
                 read_again(builder)
-                read = self._load(columns, mask, makers)
+                read = self._load(columns, mask, makers, lanes_of)
             value = builder.load(pointer, align=2)
-            for cell, y, make, lanes in zip(cells, read, makers, self._lanes, strict=True):
+            for turn, (cell, y, make, lanes) in enumerate(
+                zip(cells[here], read, makers, lanes_of, strict=True)
+            ):
                 if make is not None:
+                    if not is_in_memory and turn > 0:
+                        read_again(builder)
+                        value = builder.load(pointer, align=2)
                     x = make(builder, spread_first(builder, value, lanes))
                     # The instruction that multiplies reads its last factor from memory itself.
                     pair = (x, y) if is_in_memory else (y, x)
                     builder.store(multiply_add(builder, *pair, builder.load(cell)), cell)
 
-    def _load(self, columns: Sequence[Any], mask: Any, makers: Sequence[Any]) -> list[Any]:
+    def _load(
+        self, columns: Sequence[Any], mask: Any, makers: Sequence[Any], lanes_of: Sequence[int]
+    ) -> list[Any]:
         """Factors from b's groups, or None where `makers` has none."""
         return [
             None if make is None else make(self._builder, self._load_groups(source, lanes, mask))
-            for source, lanes, make in zip(columns, self._lanes, makers, strict=True)
+            for source, lanes, make in zip(columns, lanes_of, makers, strict=True)
         ]
 
     def _load_groups(self, source: Any, lanes: int, mask: Any) -> Any:

@@ -94,11 +94,12 @@ def _unpack_values(paired: bool, head_dim: int, block_size: int, code: str) -> E
                     read = values_of.groups(
                         builder, base, ahead, index(0), group, start, piece, columns
                     )
-                    for number, each in enumerate(read):
-                        line = builder.mul(builder.add(group, index(number)), index(head_dim))
-                        for (column, _), found in zip(columns, each, strict=True):
-                            place = builder.add(builder.add(line, start), index(column))
-                            store_vector(builder, found, builder.gep(target, [place]))
+                    for first, groups in read:
+                        for number, each in enumerate(groups):
+                            line = builder.mul(builder.add(group, index(number)), index(head_dim))
+                            for (column, _), found in zip(columns[first:], each, strict=False):
+                                place = builder.add(builder.add(line, start), index(column))
+                                store_vector(builder, found, builder.gep(target, [place]))
 
         with cgutils.for_range_slice(builder, first, last, index(1)) as (block, count):
             base, ahead = (pages.at(codes, block, last, number) for number in (0, 1))
