@@ -80,7 +80,7 @@ for form in (VectorCode("levels", (3,)), VectorCode("e4m3", (8,)))[: int(sys.arg
     for make in (page_product._score_routine, page_product._weigh_routine):
         routine = make(UNIT.pairs, form.head_size, 16, form.text)
         code = routine._library.get_asm_str()
-        print("vdpbf16ps" in code, "vpermt2b" in code)
+        print("vdpbf16ps" in code, "vpermb" in code or "vpermt2b" in code)
 """
 
 

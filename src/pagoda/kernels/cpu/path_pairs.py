@@ -32,7 +32,7 @@ from pagoda.kernels.cpu.long_vectors import (
 )
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import BYTE, LANES, load_vector
-from pagoda.kernels.vector_code import MEMORY, MOST_PATH_BITS, PATH_BYTES
+from pagoda.kernels.vector_code import MEMORY, PATH_BYTES
 
 _LANES = WORD // ROWS
 """Whose four codes each are in a word."""
@@ -58,26 +58,36 @@ class PathKeys:
 
     def windows(self, number: int) -> Any:
         """Of numbers `number` to `number` + 3, a row each, [64] int8."""
-        builder, rest = self._builder, self._width - 1
-        size = 8 * len(_RING)
+        rest, size = self._width - 1, 8 * len(_RING)
         first = _RING_START - MEMORY - rest
         starts = [size * token + first + each for token, each in _places(number)]
-        steps = moved(builder, self._rings, starts)
-        if rest == 0:
-            return steps
+        steps = moved(self._builder, self._rings, starts)
+        return _windows(self._builder, self._own(number), steps, rest) if rest else steps
+
+    def _own(self, number: int) -> Any:
+        """What is left of those codes, from the lowest bit of each byte on."""
+        builder, rest = self._builder, self._width - 1
         begin, end = rest * number // 8, -(-rest * (number + ROWS) // 8)
+        if self._whole is None and 8 % rest == 0:
+            picked = [
+                (rest * row // 8 * LANES + token, rest * row % 8) for token, row in LANE_BY_LANE
+            ]
+            return _picked(builder, self._rows(begin, end), picked)
         if self._whole is not None:
             begin, end = 0, PATH_BYTES * rest
         words = self._whole or self._rest(begin, end)
         size = 8 * (end - begin)
         starts = [size * token + rest * each - 8 * begin for token, each in _places(number)]
-        return _windows(builder, moved(builder, words, starts), steps, rest)
+        return moved(builder, words, starts)
 
     def _rest(self, begin: int, end: int) -> Any:
         """Words with those bytes of what is left of codes."""
-        count = end - begin
-        rows = rows_of_bytes(self._builder, self._first, self._stride, PATH_BYTES + begin, count)
-        return _words(self._builder, rows, range(count))
+        return _words(self._builder, self._rows(begin, end), range(end - begin))
+
+    def _rows(self, begin: int, end: int) -> Any:
+        return rows_of_bytes(
+            self._builder, self._first, self._stride, PATH_BYTES + begin, end - begin
+        )
 
 
 def _places(number: int) -> list[tuple[int, int]]:
@@ -92,44 +102,51 @@ def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
     """
     (first,), rest, size = planes, width - 1, PATH_BYTES * width
     read = load_vector(builder, first, ir.VectorType(BYTE, ROWS * size))
-
-    def spans(begin: int, num_bytes: int, bits: int, before: int, below: int) -> Any:
-        """From `before` bits before those of a number on, `bits` of each, `below` places higher.
-
-        They are in a ring of `num_bytes` bytes, the first of them `begin`. A word has two bytes of
-        each token, from the one that its first number begins in.
-        """
-        places, starts = [], []
-        for i, (lane, token) in enumerate(LANE_BY_LANE):
-            start = bits * (lane - lane % _LANES) - before
-            source, byte = divmod(i % WORD, _SPAN)
-            places.append(source * size + begin + (start // 8 + byte) % num_bytes)
-            starts.append(8 * _SPAN * token + start % 8 + bits * (lane % _LANES) - below)
-        return moved(builder, shuffled(builder, read, places), starts)
-
-    steps = spans(0, PATH_BYTES, 1, MEMORY, rest)
+    steps = _spans(builder, read, size, range(PATH_BYTES), 1, -MEMORY, -rest)
     if rest == 0:
         return steps
-    if 8 % rest:
-        own = spans(PATH_BYTES, size - PATH_BYTES, rest, 0, 0)
-    else:  # no number is in two bytes
-        begins = [rest * lane for lane, _ in LANE_BY_LANE]
-        places = [
-            token * size + PATH_BYTES + begin // 8
-            for begin, (_, token) in zip(begins, LANE_BY_LANE, strict=True)
+    if 8 % rest == 0:
+        picked = [
+            (token * size + PATH_BYTES + rest * number // 8, rest * number % 8)
+            for number, token in LANE_BY_LANE
         ]
-        own = shifted(builder, shuffled(builder, read, places), [begin % 8 for begin in begins])
+        return _windows(builder, _picked(builder, read, picked), steps, rest)
+    own = _spans(builder, read, size, range(PATH_BYTES, size), rest)
     return _windows(builder, own, steps, rest)
+
+
+def _spans(
+    builder: Any, read: Any, size: int, ring: range, bits: int, first: int = 0, low: int = 0
+) -> Any:
+    """[64] int8: of each number of four tokens, from bit `low` on what a ring has of it.
+
+    A token has `size` bytes, of these `ring`, and there `bits` bits for each number, of which those
+    from `first` on are wanted. A word has two bytes of each token, from the one on that the first
+    of its numbers begins in.
+    """
+    places, starts = [], []
+    for i, (number, token) in enumerate(LANE_BY_LANE):
+        start = bits * (number - number % _LANES) + first
+        source, byte = divmod(i % WORD, _SPAN)
+        places.append(source * size + ring[(start // 8 + byte) % len(ring)])
+        starts.append(8 * _SPAN * token + start % 8 + bits * (number % _LANES) + low)
+    return moved(builder, shuffled(builder, read, places), starts)
+
+
+def _picked(builder: Any, read: Any, starts: Sequence[tuple[int, int]]) -> Any:
+    """[64] int8: of each a byte of what was read, from one of its bits on."""
+    places, bits = zip(*starts, strict=True)
+    return shifted(builder, shuffled(builder, read, places), bits)
 
 
 def _windows(builder: Any, rest: Any, steps: Any, num_bits: int) -> Any:
     """[64] int8, of so many bits of the rest, and steps above them."""
     windows = joined(builder, rest, steps, num_bits)
-    if num_bits < MOST_PATH_BITS - 1:
+    if 2 ** (num_bits + 1 + MEMORY) <= LONG:
         return windows
-    own = builder.lshr(builder.bitcast(windows, SHORTS), constant(SHORTS, MEMORY))
-    own = builder.and_(builder.bitcast(own, BYTES), constant(BYTES, 1 << num_bits))
-    return builder.xor(windows, own)
+    last = builder.lshr(builder.bitcast(windows, SHORTS), constant(SHORTS, MEMORY))
+    last = builder.and_(builder.bitcast(last, BYTES), constant(BYTES, 1 << num_bits))
+    return builder.xor(windows, last)
 
 
 def _words(builder: Any, rows: Any, order: Sequence[int]) -> Any:

@@ -91,12 +91,12 @@ class Tile:
         `mask`, an int32, is applied to the groups of b.
         """
         keep_loop(self._builder)
-        lanes = self._lanes[first : first + len(columns)]
-        makers = zip_longest(*(factors(self._paired, each) for each in lanes))
+        part = slice(first, first + len(columns))
+        makers = zip_longest(*(factors(self._paired, lanes) for lanes in self._lanes[part]))
         for turn, each in enumerate(makers):
             if turn > 0:  # one half of all pairs, then the other: registers do not hold both
                 read_again(self._builder)
-            self._add_factors(rows, columns, mask, each, first)
+            self._add_factors(rows, columns, mask, each, part)
 
     def _add_factors(
         self,
@@ -104,33 +104,33 @@ class Tile:
         columns: Sequence[Any],
         mask: Any,
         makers: Sequence[Any],
-        first: int,
+        part: slice,
     ) -> None:
-        """Add the products of what `makers`, one for each vector or None, make of the groups."""
-        builder = self._builder
-        here = slice(first, first + len(columns))
-        lanes_of = self._lanes[here]
-        read = self._load(columns, mask, makers, lanes_of)
+        """Add the products of what `makers`, one for each vector or None, make of the groups.
+
+        The instruction that multiplies reads its last factor from memory itself: b, or where that
+        is in registers the number of a row, which it gives to all lanes.
+        """
+        builder, lanes_of = self._builder, self._lanes[part]
+        read = self._load(columns, lanes_of, mask, makers)
         is_in_memory = any(isinstance(each.type, ir.PointerType) for each in columns)
         for number, (pointer, cells) in enumerate(zip(rows, self._cells, strict=True)):
             if is_in_memory and number > 0 and len(rows) <= _FEW_ROWS:
                 read_again(builder)
-                read = self._load(columns, mask, makers, lanes_of)
+                read = self._load(columns, lanes_of, mask, makers)
             value = builder.load(pointer, align=2)
-            for turn, (cell, y, make, lanes) in enumerate(
-                zip(cells[here], read, makers, lanes_of, strict=True)
-            ):
-                if make is not None:
-                    if not is_in_memory and turn > 0:
-                        read_again(builder)
-                        value = builder.load(pointer, align=2)
-                    x = make(builder, spread_first(builder, value, lanes))
-                    # The instruction that multiplies reads its last factor from memory itself.
-                    pair = (x, y) if is_in_memory else (y, x)
-                    builder.store(multiply_add(builder, *pair, builder.load(cell)), cell)
+            for cell, y, make, lanes in zip(cells[part], read, makers, lanes_of, strict=True):
+                if make is None:
+                    continue
+                if not is_in_memory and cell is not cells[part.start]:
+                    read_again(builder)
+                    value = builder.load(pointer, align=2)
+                x = make(builder, spread_first(builder, value, lanes))
+                pair = (x, y) if is_in_memory else (y, x)
+                builder.store(multiply_add(builder, *pair, builder.load(cell)), cell)
 
     def _load(
-        self, columns: Sequence[Any], mask: Any, makers: Sequence[Any], lanes_of: Sequence[int]
+        self, columns: Sequence[Any], lanes_of: Sequence[int], mask: Any, makers: Sequence[Any]
     ) -> list[Any]:
         """Factors from b's groups, or None where `makers` has none."""
         return [
