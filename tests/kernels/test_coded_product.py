@@ -207,7 +207,7 @@ def test_tables_of_float8_are_those_of_pytorch(numbers: Numbers) -> None:
     ("name", "paired", "block_size"),
     [
         ("fours", False, 6), ("fours", True, 16), ("bytes", False, 16), ("bytes", True, 64),
-        ("gap", False, 6), ("gap", True, 24),
+        ("gap", False, 6), ("gap", True, 24), ("paths", True, 16),
     ],
 )  # fmt: skip
 def test_unpacked_codes_give_the_same_products_to_the_last_bit(

@@ -24,13 +24,13 @@ from pagoda.kernels.cpu.decoder import Step, memory_bytes
 from pagoda.kernels.cpu.ends import Ends, embed, project
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import record_bytes
-from pagoda.kernels.cpu.team import COUNTERS, PHASE_BYTES, first_phase
+from pagoda.kernels.cpu.team import PHASE_BYTES, first_phase, phases
 from pagoda.models.decoder import DecoderSpec, ExpertsSpec
 from pagoda.storage.cpu_storage import CPUStorage
 
 OnLayer = Callable[[int, Array], None]
 
-_FLOAT, _BYTE, _COUNT = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int64)
+_FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _EMBED_PHASES, _PROJECT_PHASES = 1, 3
 _MOST_KEPT_ROWS = 256
 """Rows of logits whose memory is used again."""
@@ -84,6 +84,8 @@ class CPUExecutor:
         parts = {layer.mlp for layer in spec.layers}
         self._experts = [part for part in parts if isinstance(part, ExpertsSpec)]
         self._workspace = Workspace()
+        of_layers = sum(segment.num_phases * len(segment.table) for segment in self._segments)
+        self._counters = phases(_EMBED_PHASES + of_layers + _PROJECT_PHASES, self._num_threads)
         self._tilers: dict[HeadShape, dict[int, AttentionTiler]] = {}
         decoding = {each.shape for each in self._segments if each.heads.unpack_values != 0}
         for segment in self._segments:
@@ -122,8 +124,8 @@ class CPUExecutor:
             logit_rows=batch.logit_rows.ctypes.data,
             num_logit_rows=len(logits),
         )
-        of_layers = sum(segment.num_phases * len(segment.table) for segment in self._segments)
-        places = self._counters(_EMBED_PHASES + of_layers + _PROJECT_PHASES)
+        self._counters[:] = 0  # no phase is begun
+        places = self._counters.ctypes.data
         counter = first_phase(places, self._num_threads)
         numbers = np.arange(batch.num_tokens)
         tilings = {
@@ -239,13 +241,6 @@ class CPUExecutor:
             eps=self._eps.ctypes.data,
             experts=0 if experts is None else experts.ctypes.data,
         )
-
-    def _counters(self, num_phases: int) -> int:
-        """Address of those of the threads and of so many phases, none of which is begun."""
-        num_rows = self._num_threads + num_phases
-        counters = self._workspace.array("counters", num_rows, COUNTERS, _COUNT)
-        counters[:] = 0
-        return int(counters.ctypes.data)
 
     def _records(self, num_rows: int, widest: int) -> int:
         """Address of memory for rows that are rounded; 0: none are."""

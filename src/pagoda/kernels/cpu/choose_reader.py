@@ -8,7 +8,6 @@ from pagoda.kernels.cpu.long_vectors import ROWS
 from pagoda.kernels.cpu.page_readers import (
     CodedKeys,
     CodedValues,
-    Decoder,
     KeyReader,
     PlainKeys,
     PlainValues,
@@ -23,7 +22,9 @@ def key_reader(text: str, head_dim: int, block_size: int, paired: bool) -> KeyRe
     if not text:
         return PlainKeys(head_dim // (1 + paired), block_size)
     code = VectorCode.of_text(text)
-    return CodedKeys(code, block_size, paired, _decoder(code, paired, block_size % LANES == 0))
+    if _takes_pairs(paired) and block_size % LANES == 0:
+        return CodedKeys(code, block_size, paired, PairDecoder(code))
+    return CodedKeys(code, block_size, paired, VectorDecoder(code, paired))
 
 
 def value_reader(text: str, head_dim: int, block_size: int, paired: bool) -> ValueReader:
@@ -31,11 +32,13 @@ def value_reader(text: str, head_dim: int, block_size: int, paired: bool) -> Val
     if not text:
         return PlainValues(head_dim, block_size // (1 + paired))
     code = VectorCode.of_text(text)
-    return CodedValues(code, block_size, paired, _decoder(code, paired, block_size % ROWS == 0))
+    if _takes_pairs(paired) and block_size % ROWS == 0:
+        return CodedValues(code, block_size, paired, PairDecoder(code))
+    # Two tokens have the bytes of paths that fill a vector.
+    at_once = 2 if code.has_paths and not paired and block_size % 2 == 0 else 1
+    return CodedValues(code, block_size, paired, VectorDecoder(code, paired, at_once))
 
 
-def _decoder(code: VectorCode, paired: bool, is_whole: bool) -> Decoder:
-    """is_whole: a block can be cut into what is decoded together."""
-    if paired and is_whole and UNIT.long_tables:
-        return PairDecoder(code)
-    return VectorDecoder(code, paired)
+def _takes_pairs(paired: bool) -> bool:
+    """Whether blocks that can be cut into what is decoded together are read so."""
+    return paired and UNIT.long_tables

@@ -21,6 +21,7 @@ from pagoda.kernels.cpu.vector import (
     I32,
     floats,
     index,
+    lane_numbers,
     load_vector,
     spread,
     store_vector,
@@ -79,11 +80,9 @@ class Levels:
 class VectorDecoder:
     """See `Decoder`: on any CPU."""
 
-    at_once = 1
-
-    def __init__(self, code: VectorCode, paired: bool) -> None:
+    def __init__(self, code: VectorCode, paired: bool, at_once: int = 1) -> None:
         """paired: groups are two bfloat16; else one float32."""
-        self._code, self._paired = code, paired
+        self._code, self._paired, self.at_once = code, paired, at_once
         self._levels: Levels | None = None
 
     def open(self, builder: Any, table: Any) -> None:
@@ -141,19 +140,29 @@ class VectorDecoder:
             add(builder.add(group, count), groups)
 
     def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
-        """See `Decoder`: one group."""
-        assert self._levels is not None
-        found = []
-        for token in range(1 + self._paired):
-            sources = [
-                builder.gep(source, [index(token * plane.num_bytes)])
-                for plane, source in zip(self._code.planes(width), planes, strict=True)
+        """See `Decoder`."""
+        pack = 1 + self._paired
+        found = self._values(builder, width, planes, pack * self.at_once)
+        return [_as_group(builder, found[i : i + pack]) for i in range(0, len(found), pack)]
+
+    def _values(self, builder: Any, width: int, planes: Sequence[Any], tokens: int) -> list[Any]:
+        """A chunk of so many tokens, [16] float32 each."""
+        levels = self._levels
+        assert levels is not None
+        if self._code.is_path(width):
+            both = levels.paths[width].along(planes[0], tokens)
+            lanes = [range(CHUNK * token, CHUNK * (token + 1)) for token in range(tokens)]
+            parts = [builder.shuffle_vector(both, both, lane_numbers(each)) for each in lanes]
+            return [levels.widened(each) for each in parts]
+        sizes = [plane.num_bytes for plane in self._code.planes(width)]
+        sources = [
+            [
+                builder.gep(source, [index(token * size)])
+                for size, source in zip(sizes, planes, strict=True)
             ]
-            if self._code.is_path(width):
-                found.append(self._levels.widened(self._levels.paths[width].along(sources)))
-            else:
-                found.append(self._levels.floats(along(builder, width, sources), width))
-        return [_as_group(builder, found)]
+            for token in range(tokens)
+        ]
+        return [levels.floats(along(builder, width, each), width) for each in sources]
 
 
 def _across(builder: Any, subsets: Subsets, source: Source, stride: int) -> Any:

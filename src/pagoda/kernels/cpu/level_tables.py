@@ -4,11 +4,11 @@ The table of a head has, one after the other,
 
     TABLE_SIZE levels, int8    as `vector_code` says where those of codes of a width begin, and
                                those of windows
-    64 levels, bfloat16        of codes of 1 bit, of 2 … 6 bits, and of windows of 1 … 7 bits; fewer
+    64 levels, bfloat16        of codes of 1 bit, of 2 … 6 bits, and of windows of 3 … 7 bits; fewer
                                again and again: what a code has above its bits is ignored
 
-Windows of 7 bits are twice as many. Those whose highest bit is set have the levels of others, which
-`path_pairs` makes of them.
+Of windows of 7 bits the first 64 are kept. The others have the same levels in another order:
+`path_pairs` turns such a window into one of the first 64.
 
 The bounds between levels are trees: the middle one first, then the two that are next compared with,
 the four after these, so that each step of a search looks up in neighbours,
@@ -36,23 +36,24 @@ from pagoda.kernels.vector_code import (
     path_place,
 )
 
-LONG = 64
-"""Bytes of a long vector, and entries of a table of levels."""
+TABLE_ENTRIES = 64
 ENTRY_BYTES = 2
 """Of a bfloat16."""
-_TABLES = [(0, bits) for bits in range(1, MOST_LEVEL_BITS + 1)]
-_TABLES += [(WINDOWS, bits) for bits in range(1, MOST_WINDOW_BITS + 1)]
-"""Of bfloat16: the first of levels that they may have, and bits of what looks up in them."""
-HEAD_TABLE_BYTES = TABLE_SIZE + ENTRY_BYTES * LONG * len(_TABLES)
+_TABLES = (
+    *((0, bits) for bits in range(1, MOST_LEVEL_BITS + 1)),
+    *((WINDOWS, bits) for bits in range(MEMORY + 1, MOST_WINDOW_BITS + 1)),
+)
+"""Of bfloat16: where their kind begins among the levels, and how many bits look up."""
+HEAD_TABLE_BYTES = TABLE_SIZE + ENTRY_BYTES * TABLE_ENTRIES * len(_TABLES)
 
 
 def head_tables(levels: Array) -> Array:
     """[..., HEAD_TABLE_BYTES] uint8; levels: [..., TABLE_SIZE] int8."""
     parts = [levels.view(np.uint8)]
-    for first, bits in _TABLES:
-        count = min(2**bits, LONG)
-        own = levels[..., first + 2**bits :][..., :count]
-        parts.append(_bfloat16(np.tile(own, LONG // count)).view(np.uint8))
+    for kind, bits in _TABLES:
+        begin, count = kind + 2**bits, min(2**bits, TABLE_ENTRIES)
+        own = np.tile(levels[..., begin : begin + count], TABLE_ENTRIES // count)
+        parts.append(_bfloat16(own).view(np.uint8))
     return np.concatenate(parts, axis=-1)
 
 
@@ -80,7 +81,7 @@ def _tree_places() -> Array:
 def place_of(code: VectorCode, width: int) -> int:
     """Bytes of a head's table before the bfloat16 for chunks of a width."""
     table = WINDOWS if code.is_path(width) else 0, code.table_bits(width)
-    return TABLE_SIZE + ENTRY_BYTES * LONG * _TABLES.index(table)
+    return TABLE_SIZE + ENTRY_BYTES * TABLE_ENTRIES * _TABLES.index(table)
 
 
 def byte_tables(values: Array) -> tuple[Array, Array]:
@@ -99,7 +100,7 @@ def magnitudes(numbers: Numbers) -> Array:
 
     Whole numbers: by their magnitude.
     """
-    codes = np.arange(2 * LONG)
+    codes = np.arange(2**7)
     if numbers == "int8":
         return codes.astype(np.float32)
     form = FLOAT8_FORMS[numbers]

@@ -10,20 +10,21 @@ from typing import Any
 
 from llvmlite import ir
 
-from pagoda.kernels.cpu.level_tables import LONG
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import BYTE, LANES, index, instruction, lane_numbers, load_vector
 
+LONG = 64
+"""Bytes of a long vector."""
 BYTES = ir.VectorType(BYTE, LONG)
 SHORTS = ir.VectorType(ir.IntType(16), LONG // 2)
 WORD = 8
 """Bytes within which bits are moved."""
 ROWS = LONG // LANES
-"""Of sixteen codes, that are decoded together."""
+"""Rows of sixteen codes that are decoded together."""
 Order = tuple[tuple[int, int], ...]
 """Of each byte its lane and its row."""
 ROW_BY_ROW: Order = tuple((i % LANES, i // LANES) for i in range(LONG))
-LANE_BY_LANE: Order = tuple((i // ROWS, (0, 2, 1, 3)[i % ROWS]) for i in range(LONG))
+LANE_BY_LANE: Order = tuple((lane, row) for lane in range(LANES) for row in (0, 2, 1, 3))
 """Shorts have the first two rows in their lower bytes, and the others in the upper ones."""
 
 
@@ -54,15 +55,16 @@ def moved(builder: Any, read: Any, starts: Sequence[int]) -> Any:
 def shifted(builder: Any, read: Any, starts: Sequence[int]) -> Any:
     """[64] int8: each byte from its bit `start` on, or moved up where that is below 0.
 
-    What comes over from other bytes may be anything.
+    What comes over from other bytes may be anything. Where both bytes of a short move alike, one
+    shift is enough; else they are picked out of words.
     """
     if not any(starts):
         return read
-    by = starts[::2]
-    if by != starts[1::2] or min(by) < 0 < max(by):
+    of_shorts = starts[::2]
+    if of_shorts != starts[1::2] or min(starts) < 0 < max(starts):
         return moved(builder, read, [8 * (i % WORD) + start for i, start in enumerate(starts)])
-    shift = builder.shl if min(by) < 0 else builder.lshr
-    sizes = ir.Constant(SHORTS, [abs(start) for start in by])
+    shift = builder.shl if min(starts) < 0 else builder.lshr
+    sizes = ir.Constant(SHORTS, [abs(start) for start in of_shorts])
     return builder.bitcast(shift(builder.bitcast(read, SHORTS), sizes), BYTES)
 
 

@@ -195,7 +195,7 @@ def _score_tokens(
             for i in range(num_blocks):
                 place = builder.add(start, index(i * size))
                 targets = [builder.gep(each, [place]) for each in out_rows]
-                tile.store(targets, i * len(columns), len(columns))
+                tile.part(i * len(columns), len(columns)).store(targets)
 
         with cgutils.for_range(builder, num_heads) as heads:
             for piece in chunks(vector_lanes(size)):
@@ -283,10 +283,11 @@ def _weigh_tokens(
                 place = builder.add(builder.mul(block, index(per_block)), group)
                 place = builder.sub(place, origin)
                 read = values_of.groups(builder, base, ahead, head, group, start, piece, columns)
-                for first, groups in read:
+                for before, groups in read:
+                    part = tile.part(before, len(groups[0]))
                     for number, each in enumerate(groups):
                         at = builder.add(place, index(number))
-                        tile.add([builder.gep(row, [at]) for row in x_rows], each, mask, first)
+                        part.add([builder.gep(row, [at]) for row in x_rows], each, mask)
 
             with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
                 base = pages.at(values, block, last_block, 0)

@@ -26,7 +26,7 @@ Add = Callable[[Any, Sequence[Any]], None]
 class Read(NamedTuple):
     """Groups of tokens that lie one after the other, of some columns."""
 
-    first: int
+    before: int
     """Vectors of columns before these."""
     groups: list[list[Any]]
     """[groups, vectors]"""
@@ -93,7 +93,8 @@ class ValueReader(Protocol):
         columns: Columns,
     ) -> Iterator[Read]:  # fmt: skip
         """Groups of tokens in the block at `base` from number `group` on: of the columns from
-        `start` on, all of them or some at a time.
+        `start` on, all of them or some at a time. Instructions are written while it is iterated:
+        each is used before the next.
 
         ahead: a pointer to what is asked from memory likewise, or None.
         """

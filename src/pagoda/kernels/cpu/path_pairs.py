@@ -1,26 +1,26 @@
 """Windows of paths, sixty-four at a time, for CPUs with long tables: see `vector_code`.
 
 The bytes of a path lie in a ring, the last one before the first, so that eight bits from anywhere
-have the steps of a number and of the two before it:
+have the steps of a number and of the two before it. Words of keys have the rings of two tokens:
 
     byte 1 | byte 0 | byte 1      step i at bit 8 + i
 
-They come to just above the rest of a code, and so make a window. Of a window of seven bits the
-first and the last step tell together which levels it may have, and make one bit of six that look
-up.
+and words of values, of each of four tokens, the two bytes that steps of two numbers are in. They
+come to just above the rest of a code, and so make a window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from pagoda.kernels.cpu.level_tables import LONG
+from pagoda.kernels.cpu.level_tables import TABLE_ENTRIES
 from pagoda.kernels.cpu.long_vectors import (
     BYTES,
     LANE_BY_LANE,
+    LONG,
     ROWS,
     SHORTS,
     WORD,
@@ -34,8 +34,8 @@ from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import BYTE, LANES, load_vector
 from pagoda.kernels.vector_code import MEMORY, PATH_BYTES
 
-_LANES = WORD // ROWS
-"""Whose four codes each are in a word."""
+_PER_WORD = WORD // ROWS
+"""Lanes of four codes in a word."""
 _RING = (1, 0, 1)
 _RING_START = 8
 """Where the first step is in a ring."""
@@ -48,51 +48,63 @@ class PathKeys:
 
     def __init__(self, builder: Any, width: int, first: Any, stride: int) -> None:
         """first: pointer to the chunk's first byte of the first token, `stride` from the next."""
-        self._builder, self._width = builder, width
+        self._builder, self._rest = builder, width - 1
         self._first, self._stride = first, stride
-        rows = rows_of_bytes(builder, first, stride, 0, PATH_BYTES)
-        self._rings = _words(builder, rows, _RING)
-        self._whole = None
-        if width > 1 and _LANES * PATH_BYTES * (width - 1) <= WORD:
-            self._whole = self._rest(0, PATH_BYTES * (width - 1))
+        self._rings = _words(builder, self._rows(range(PATH_BYTES)), _RING)
+        self._all_rest: Any = None
+        """Words with the rest of all codes of two tokens, where these are large enough."""
+        if 0 < _PER_WORD * PATH_BYTES * self._rest <= WORD:
+            self._all_rest = self._rest_words(range(PATH_BYTES * self._rest))
 
-    def windows(self, number: int) -> Any:
-        """Of numbers `number` to `number` + 3, a row each, [64] int8."""
-        rest, size = self._width - 1, 8 * len(_RING)
-        first = _RING_START - MEMORY - rest
-        starts = [size * token + first + each for token, each in _places(number)]
+    def codes(self, number: int) -> Any:
+        """Windows of numbers `number` to `number` + 3, a row each, [64] int8."""
+        low = _RING_START - MEMORY - self._rest
+        starts = [
+            8 * len(_RING) * (token % _PER_WORD) + low + number + row for token, row in LANE_BY_LANE
+        ]
         steps = moved(self._builder, self._rings, starts)
-        return _windows(self._builder, self._own(number), steps, rest) if rest else steps
+        if self._rest == 0:
+            return steps
+        return _windows(self._builder, self._rest_of(number), steps, self._rest)
 
-    def _own(self, number: int) -> Any:
+    def _rest_of(self, number: int) -> Any:
         """What is left of those codes, from the lowest bit of each byte on."""
-        builder, rest = self._builder, self._width - 1
-        begin, end = rest * number // 8, -(-rest * (number + ROWS) // 8)
-        if self._whole is None and 8 % rest == 0:
-            picked = [
-                (rest * row // 8 * LANES + token, rest * row % 8) for token, row in LANE_BY_LANE
-            ]
-            return _picked(builder, self._rows(begin, end), picked)
-        if self._whole is not None:
-            begin, end = 0, PATH_BYTES * rest
-        words = self._whole or self._rest(begin, end)
-        size = 8 * (end - begin)
-        starts = [size * token + rest * each - 8 * begin for token, each in _places(number)]
-        return moved(builder, words, starts)
+        bits, part = self._rest, range(PATH_BYTES * self._rest)
+        if self._all_rest is not None:
+            return self._moved_rest(self._all_rest, part, number)
+        part = range(bits * number // 8, -(-bits * (number + ROWS) // 8))
+        if 8 % bits:
+            return self._moved_rest(self._rest_words(part), part, number)
+        # Bytes have two numbers each, and the first of these begins one.
+        picked = [(bits * row // 8 * LANES + token, bits * row % 8) for token, row in LANE_BY_LANE]
+        rows = self._rows(range(PATH_BYTES + part.start, PATH_BYTES + part.stop))
+        return _picked(self._builder, rows, picked)
 
-    def _rest(self, begin: int, end: int) -> Any:
-        """Words with those bytes of what is left of codes."""
-        return _words(self._builder, self._rows(begin, end), range(end - begin))
+    def _moved_rest(self, words: Any, part: range, number: int) -> Any:
+        """`_rest_of` from words with those bytes of the rest."""
+        starts = [
+            8 * (len(part) * (token % _PER_WORD) - part.start) + self._rest * (number + row)
+            for token, row in LANE_BY_LANE
+        ]
+        return moved(self._builder, words, starts)
 
-    def _rows(self, begin: int, end: int) -> Any:
-        return rows_of_bytes(
-            self._builder, self._first, self._stride, PATH_BYTES + begin, end - begin
-        )
+    def _rest_words(self, part: range) -> Any:
+        """Words with those bytes of the rest."""
+        rows = self._rows(range(PATH_BYTES + part.start, PATH_BYTES + part.stop))
+        return _words(self._builder, rows, range(len(part)))
+
+    def _rows(self, part: range) -> Any:
+        """Those bytes of the chunk, a row of tokens each."""
+        return rows_of_bytes(self._builder, self._first, self._stride, part.start, len(part))
 
 
-def _places(number: int) -> list[tuple[int, int]]:
-    """Of each of 64 windows of keys, the token of the word, and the number."""
-    return [(token % _LANES, number + row) for token, row in LANE_BY_LANE]
+class _Ring(NamedTuple):
+    """Bits of sixteen numbers, the last ones before the first."""
+
+    places: range
+    """Of a token's bytes."""
+    bits: int
+    """Of each number."""
 
 
 def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
@@ -102,34 +114,36 @@ def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
     """
     (first,), rest, size = planes, width - 1, PATH_BYTES * width
     read = load_vector(builder, first, ir.VectorType(BYTE, ROWS * size))
-    steps = _spans(builder, read, size, range(PATH_BYTES), 1, -MEMORY, -rest)
+    path = _Ring(range(PATH_BYTES), 1)
+    steps = _spans(builder, read, size, path, before=MEMORY, room=rest)
     if rest == 0:
         return steps
-    if 8 % rest == 0:
+    if 8 % rest:
+        own = _spans(builder, read, size, _Ring(range(PATH_BYTES, size), rest))
+    else:  # no number is in two bytes
         picked = [
             (token * size + PATH_BYTES + rest * number // 8, rest * number % 8)
             for number, token in LANE_BY_LANE
         ]
-        return _windows(builder, _picked(builder, read, picked), steps, rest)
-    own = _spans(builder, read, size, range(PATH_BYTES, size), rest)
+        own = _picked(builder, read, picked)
     return _windows(builder, own, steps, rest)
 
 
-def _spans(
-    builder: Any, read: Any, size: int, ring: range, bits: int, first: int = 0, low: int = 0
-) -> Any:
-    """[64] int8: of each number of four tokens, from bit `low` on what a ring has of it.
+def _spans(builder: Any, read: Any, size: int, ring: _Ring, before: int = 0, room: int = 0) -> Any:
+    """Eight bits of a ring of each number of four tokens, [64] int8, from `before` bits before its
+    own on; they lie above so many others as there is room for.
 
-    A token has `size` bytes, of these `ring`, and there `bits` bits for each number, of which those
-    from `first` on are wanted. A word has two bytes of each token, from the one on that the first
-    of its numbers begins in.
+    read: tokens of `size` bytes one after the other. A word has two bytes of each token, from the
+    one on that the first of its numbers' begins in.
     """
     places, starts = [], []
     for i, (number, token) in enumerate(LANE_BY_LANE):
-        start = bits * (number - number % _LANES) + first
+        start = ring.bits * (number - number % _PER_WORD) - before
         source, byte = divmod(i % WORD, _SPAN)
-        places.append(source * size + ring[(start // 8 + byte) % len(ring)])
-        starts.append(8 * _SPAN * token + start % 8 + bits * (number % _LANES) + low)
+        place = ring.places[(start // 8 + byte) % len(ring.places)]
+        places.append(source * size + place)
+        own = start % 8 + ring.bits * (number % _PER_WORD)
+        starts.append(8 * _SPAN * token + own - room)
     return moved(builder, shuffled(builder, read, places), starts)
 
 
@@ -140,12 +154,17 @@ def _picked(builder: Any, read: Any, starts: Sequence[tuple[int, int]]) -> Any:
 
 
 def _windows(builder: Any, rest: Any, steps: Any, num_bits: int) -> Any:
-    """[64] int8, of so many bits of the rest, and steps above them."""
+    """Windows that look up, [64] int8, of so many bits of the rest and of steps above them."""
     windows = joined(builder, rest, steps, num_bits)
-    if 2 ** (num_bits + 1 + MEMORY) <= LONG:
-        return windows
+    is_longest = 2 ** (num_bits + 1 + MEMORY) > TABLE_ENTRIES
+    return _folded(builder, windows, num_bits) if is_longest else windows
+
+
+def _folded(builder: Any, windows: Any, low: int) -> Any:
+    """Windows in half as many entries: the first step, at bit `low`, becomes what it and the last
+    one are to each other, which tells a subset (`path_subsets`)."""
     last = builder.lshr(builder.bitcast(windows, SHORTS), constant(SHORTS, MEMORY))
-    last = builder.and_(builder.bitcast(last, BYTES), constant(BYTES, 1 << num_bits))
+    last = builder.and_(builder.bitcast(last, BYTES), constant(BYTES, 1 << low))
     return builder.xor(windows, last)
 
 
@@ -155,6 +174,6 @@ def _words(builder: Any, rows: Any, order: Sequence[int]) -> Any:
     places = []
     for i in range(LONG):
         token, row = divmod(i % WORD, len(order))
-        token = min(token, _LANES - 1)
-        places.append(order[row] * LANES + i // WORD * _LANES + token)
+        token = min(token, _PER_WORD - 1)
+        places.append(order[row] * LANES + i // WORD * _PER_WORD + token)
     return shuffled(builder, rows, places)

@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.register_tables import gathered, look_up, read_table
-from pagoda.kernels.cpu.vector import BYTE, UNIT, index, lane_numbers, load_vector
+from pagoda.kernels.cpu.vector import BYTE, I32, UNIT, index, lane_numbers, load_vector
 from pagoda.kernels.vector_code import CHUNK, PATH_BYTES, SUBSET_STEPS, path_place
 
 _WORD = ir.IntType(16)
@@ -70,24 +70,39 @@ class Subsets:
             return found
         return gathered(self._builder, self._first, found)
 
-    def along(self, planes: Sequence[Any]) -> Any:
-        """Levels of all numbers of a chunk, [16] int8, from a pointer to the bytes of its plane."""
-        builder, (plane,) = self._builder, planes
-        path = builder.load(builder.bitcast(plane, _WORD.as_pointer()), align=1)
+    def along(self, plane: Any, tokens: int) -> Any:
+        """Levels of all numbers of a chunk of some tokens, token by token, [16 · tokens] int8.
 
-        def before(steps: int) -> Any:
+        plane: pointer to the first token's bytes, which the others' follow.
+        """
+        builder, size = self._builder, PATH_BYTES * (1 + self._rest)
+        paths = [
+            builder.load(
+                builder.bitcast(builder.gep(plane, [index(token * size)]), _WORD.as_pointer()),
+                align=1,
+            )
+            for token in range(tokens)
+        ]
+
+        def before(path: Any, steps: int) -> Any:
             moved = builder.shl(path, ir.Constant(_WORD, steps))
             return builder.or_(moved, builder.lshr(path, ir.Constant(_WORD, CHUNK - steps)))
 
-        def of_numbers(bits: Any) -> Any:
-            both = builder.bitcast(bits, ir.VectorType(BYTE, PATH_BYTES))
-            lanes = [number // _BITS for number in range(CHUNK)]
+        def of_numbers(bits: Sequence[Any]) -> Any:
+            words = ir.Constant(ir.VectorType(_WORD, tokens), ir.Undefined)
+            for token, each in enumerate(bits):
+                words = builder.insert_element(words, each, ir.Constant(I32, token))
+            both = builder.bitcast(words, ir.VectorType(BYTE, PATH_BYTES * tokens))
+            lanes = [number // _BITS for number in range(CHUNK * tokens)]
             spread = builder.shuffle_vector(both, both, lane_numbers(lanes))
-            own = ir.Constant(spread.type, [1 << number % _BITS for number in range(CHUNK)])
+            own = ir.Constant(
+                spread.type, [1 << number % _BITS for number in range(CHUNK)] * tokens
+            )
             return builder.icmp_signed("==", builder.and_(spread, own), own)
 
-        is_odd, is_high = of_numbers(before(1)), of_numbers(builder.xor(path, before(2)))
-        return self.levels(self._found(self._rest_along(plane), is_odd, is_high))
+        is_odd = of_numbers([before(path, 1) for path in paths])
+        is_high = of_numbers([builder.xor(path, before(path, 2)) for path in paths])
+        return self.levels(self._found(self._rest_along(plane, tokens), is_odd, is_high))
 
     def _found(self, places: Any, is_odd: Any, is_high: Any) -> Any:
         builder = self._builder
@@ -101,22 +116,27 @@ class Subsets:
         begin = chosen([constant(places.type, begin) for begin in self._begins])
         return builder.add(begin, places)
 
-    def _rest_along(self, plane: Any) -> Any:
-        """[16] int8: where codes have more bits than the path's, two bytes of them in a word, and
-        what is wanted brought to its top."""
+    def _rest_along(self, plane: Any, tokens: int) -> Any:
+        """[16 · tokens] int8: where codes have more bits than the path's, two bytes of them in a
+        word, and what is wanted brought to its top."""
         builder, bits = self._builder, self._rest
         if bits == 0:
-            return constant(ir.VectorType(BYTE, CHUNK), 0)
-        start, size = builder.gep(plane, [index(PATH_BYTES)]), PATH_BYTES * bits
-        read = load_vector(builder, start, ir.VectorType(BYTE, size))
+            return constant(ir.VectorType(BYTE, CHUNK * tokens), 0)
+        size = PATH_BYTES * (1 + bits)
+        read = load_vector(builder, plane, ir.VectorType(BYTE, size * tokens))
         begins = [bits * number for number in range(CHUNK)]
-        lanes = [min(begin // _BITS + byte, size - 1) for begin in begins for byte in (0, 1)]
+        lanes = [
+            token * size + min(PATH_BYTES + begin // _BITS + byte, size - 1)
+            for token in range(tokens)
+            for begin in begins
+            for byte in (0, 1)
+        ]
         pairs = builder.shuffle_vector(read, read, lane_numbers(lanes))
-        words = builder.bitcast(pairs, ir.VectorType(_WORD, CHUNK))
-        above = [_WORD.width - bits - begin % _BITS for begin in begins]
+        words = builder.bitcast(pairs, ir.VectorType(_WORD, CHUNK * tokens))
+        above = [_WORD.width - bits - begin % _BITS for begin in begins] * tokens
         moved = builder.mul(words, ir.Constant(words.type, [1 << each for each in above]))
         moved = builder.lshr(moved, constant(words.type, _WORD.width - bits))
-        return builder.trunc(moved, ir.VectorType(BYTE, CHUNK))
+        return builder.trunc(moved, ir.VectorType(BYTE, CHUNK * tokens))
 
     def _rest_of(self, rest: Sequence[Any], number: int) -> Any:
         """What codes of a number have beside the path's bits."""

@@ -54,17 +54,13 @@ def team_of(thread: int, num_threads: int, places: int) -> Team:
     return Team(_signed(thread), _signed(num_threads), _signed(places))
 
 
-COUNTERS = PHASE_BYTES // 8
-"""Of one phase, int64: 0 where nobody has begun it."""
-
-
 def phases(count: int, num_threads: int = 0) -> Array:
-    """Counters of so many phases that nobody has begun: [num_threads + count, `COUNTERS`] int64.
+    """Counters of so many phases that nobody has begun: [num_threads + count, any] int64.
 
     The `places` of a `Team` of so many threads come first; without any, items are claimed by
     `claim` alone.
     """
-    return np.zeros((num_threads + count, COUNTERS), np.int64)
+    return np.zeros((num_threads + count, PHASE_BYTES // 8), np.int64)
 
 
 @register_jitable(error_model="numpy")

@@ -11,6 +11,7 @@ result's bits depend on its own row and column alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import groupby, zip_longest
 from typing import Any, NamedTuple
 
@@ -82,60 +83,56 @@ class Tile:
                 self._builder.store(load_vector(self._builder, source, floats(lanes)), cell)
                 column += lanes
 
-    def add(
-        self, rows: Sequence[Any], columns: Sequence[Any], mask: Any = None, first: int = 0
-    ) -> None:
-        """Add the products of one group: a pointer for each row, and one for each vector of b from
-        number `first` on, or that vector of int32 itself.
+    def part(self, first: int, count: int) -> Tile:
+        """Some vectors of each row, from number `first` on: their sums are the same."""
+        part, chosen = copy(self), slice(first, first + count)
+        part._lanes, part._cells = self._lanes[chosen], [each[chosen] for each in self._cells]
+        return part
+
+    def add(self, rows: Sequence[Any], columns: Sequence[Any], mask: Any = None) -> None:
+        """Add the products of one group: a pointer for each row, and one for each vector of b, or
+        that vector of int32 itself.
 
         `mask`, an int32, is applied to the groups of b.
         """
         keep_loop(self._builder)
-        part = slice(first, first + len(columns))
-        makers = zip_longest(*(factors(self._paired, lanes) for lanes in self._lanes[part]))
+        makers = zip_longest(*(factors(self._paired, lanes) for lanes in self._lanes))
         for turn, each in enumerate(makers):
             if turn > 0:  # one half of all pairs, then the other: registers do not hold both
                 read_again(self._builder)
-            self._add_factors(rows, columns, mask, each, part)
+            self._add_factors(rows, columns, mask, each)
 
     def _add_factors(
-        self,
-        rows: Sequence[Any],
-        columns: Sequence[Any],
-        mask: Any,
-        makers: Sequence[Any],
-        part: slice,
+        self, rows: Sequence[Any], columns: Sequence[Any], mask: Any, makers: Sequence[Any]
     ) -> None:
         """Add the products of what `makers`, one for each vector or None, make of the groups.
 
-        The instruction that multiplies reads its last factor from memory itself: b, or where that
-        is in registers the number of a row, which it gives to all lanes.
+        The instruction that multiplies reads its last factor from memory itself: b; where that is
+        in registers, with AVX-512, the number of a row, which it gives to all lanes.
         """
-        builder, lanes_of = self._builder, self._lanes[part]
-        read = self._load(columns, lanes_of, mask, makers)
+        builder = self._builder
+        read = self._load(columns, mask, makers)
         is_in_memory = any(isinstance(each.type, ir.PointerType) for each in columns)
         for number, (pointer, cells) in enumerate(zip(rows, self._cells, strict=True)):
             if is_in_memory and number > 0 and len(rows) <= _FEW_ROWS:
                 read_again(builder)
-                read = self._load(columns, lanes_of, mask, makers)
+                read = self._load(columns, mask, makers)
             value = builder.load(pointer, align=2)
-            for cell, y, make, lanes in zip(cells[part], read, makers, lanes_of, strict=True):
+            for cell, y, make, lanes in zip(cells, read, makers, self._lanes, strict=True):
                 if make is None:
                     continue
-                if not is_in_memory and cell is not cells[part.start]:
-                    read_again(builder)
+                if not is_in_memory and cell is not cells[0]:
+                    read_again(builder)  # or LLVM spreads it into a register first
                     value = builder.load(pointer, align=2)
                 x = make(builder, spread_first(builder, value, lanes))
                 pair = (x, y) if is_in_memory else (y, x)
                 builder.store(multiply_add(builder, *pair, builder.load(cell)), cell)
 
-    def _load(
-        self, columns: Sequence[Any], lanes_of: Sequence[int], mask: Any, makers: Sequence[Any]
-    ) -> list[Any]:
+    def _load(self, columns: Sequence[Any], mask: Any, makers: Sequence[Any]) -> list[Any]:
         """Factors from b's groups, or None where `makers` has none."""
         return [
             None if make is None else make(self._builder, self._load_groups(source, lanes, mask))
-            for source, lanes, make in zip(columns, lanes_of, makers, strict=True)
+            for source, lanes, make in zip(columns, self._lanes, makers, strict=True)
         ]
 
     def _load_groups(self, source: Any, lanes: int, mask: Any) -> Any:
@@ -144,15 +141,11 @@ class Tile:
             groups = load_vector(builder, source, ir.VectorType(I32, lanes))
         return groups if mask is None else builder.and_(groups, spread(builder, mask, lanes))
 
-    def store(self, rows: Sequence[Any], first: int = 0, count: int | None = None) -> None:
-        """Write the sums, or `count` vectors of them from number `first` on.
-
-        rows: a pointer to the first of its float32 for each.
-        """
-        chosen = slice(first, None if count is None else first + count)
+    def store(self, rows: Sequence[Any]) -> None:
+        """Write the sums. rows: a pointer to the first float32 of each."""
         for pointer, cells in zip(rows, self._cells, strict=True):
             column = 0
-            for cell, lanes in zip(cells[chosen], self._lanes[chosen], strict=True):
+            for cell, lanes in zip(cells, self._lanes, strict=True):
                 target = self._builder.gep(pointer, [index(column)])
                 store_vector(self._builder, self._builder.load(cell), target)
                 column += lanes

@@ -94,10 +94,11 @@ def _unpack_values(paired: bool, head_dim: int, block_size: int, code: str) -> E
                     read = values_of.groups(
                         builder, base, ahead, index(0), group, start, piece, columns
                     )
-                    for first, groups in read:
+                    for before, groups in read:
+                        chosen = columns[before : before + len(groups[0])]
                         for number, each in enumerate(groups):
                             line = builder.mul(builder.add(group, index(number)), index(head_dim))
-                            for (column, _), found in zip(columns[first:], each, strict=False):
+                            for (column, _), found in zip(chosen, each, strict=True):
                                 place = builder.add(builder.add(line, start), index(column))
                                 store_vector(builder, found, builder.gep(target, [place]))
 

@@ -16,12 +16,12 @@ from llvmlite import ir
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.level_tables import (
     ENTRY_BYTES,
-    LONG,
+    TABLE_ENTRIES,
     byte_tables,
     magnitudes,
     place_of,
 )
-from pagoda.kernels.cpu.long_vectors import BYTES, LANE_BY_LANE, ROW_BY_ROW, SHORTS, Order
+from pagoda.kernels.cpu.long_vectors import BYTES, LANE_BY_LANE, LONG, ROW_BY_ROW, SHORTS, Order
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import I32, LANES, index, instruction, lane_numbers, load_vector
 from pagoda.kernels.vector_code import VectorCode
@@ -30,11 +30,11 @@ _AT_ONCE = LONG // ENTRY_BYTES
 """Entries of a table that one register holds."""
 
 
-class Pairs(Protocol):
-    """Of codes of one kind."""
+class PairTable(Protocol):
+    """What makes pairs of bfloat16 of codes."""
 
     order: Order
-    """In which they take codes."""
+    """Where codes lie among the sixty-four bytes."""
 
     def pairs(self, codes: Any, width: int) -> list[Any]:
         """Groups of the first two of four rows of codes, and of the other two: [16] int32 each.
@@ -45,8 +45,8 @@ class Pairs(Protocol):
 
 
 class LevelPairs:
-    """Codes that tables of levels tell: shorts look up what the codes in their lower bytes stand
-    for, and with their bytes moved down once more."""
+    """Levels in tables. The lowest bits of a short look up: the code in its lower byte first, then,
+    moved down by eight bits, the one in its upper byte."""
 
     order = LANE_BY_LANE
 
@@ -56,7 +56,7 @@ class LevelPairs:
         self._tables: dict[int, list[Any]] = {}
         """By their width: one of 32 entries, or two one after the other."""
         for width in set(code.widths) - {0}:
-            entries = min(2 ** code.table_bits(width), LONG)
+            entries = min(2 ** code.table_bits(width), TABLE_ENTRIES)
             start = builder.gep(table, [index(place_of(code, width))])
             self._tables[width] = [
                 load_vector(builder, builder.gep(start, [index(ENTRY_BYTES * first)]), SHORTS)
@@ -64,7 +64,7 @@ class LevelPairs:
             ]
 
     def pairs(self, codes: Any, width: int) -> list[Any]:
-        """See `Pairs`."""
+        """See `PairTable`."""
         builder = self._builder
         first = builder.bitcast(codes, SHORTS)
         places = first, builder.lshr(first, constant(SHORTS, 8))
@@ -93,7 +93,7 @@ class SignedPairs:
         """Of lower and of upper bytes: two of 64 each, one after the other."""
 
     def pairs(self, codes: Any, width: int) -> list[Any]:
-        """See `Pairs`."""
+        """See `PairTable`."""
         builder, places = self._builder, codes
         if self._is_whole:
             is_negative = builder.icmp_signed("<", codes, constant(BYTES, 0))
@@ -116,8 +116,8 @@ class SignedPairs:
         return found
 
 
-def pairs_of(builder: Any, code: VectorCode, table: Any) -> Pairs:
-    """Those that suit a code; table: as `LevelPairs` takes it."""
+def pair_table(builder: Any, code: VectorCode, table: Any) -> PairTable:
+    """The one that suits a code; table: as `LevelPairs` takes it."""
     if code.numbers == "levels":
         return LevelPairs(builder, code, table)
     return SignedPairs(builder, code)
