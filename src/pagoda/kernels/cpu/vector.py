@@ -54,8 +54,8 @@ class VectorUnit:
     halves: bool
     """There are instructions between float16 and float32."""
     long_tables: bool = False
-    """There are instructions that look up 64 bytes in a table of 64, or of 128, and 32 shorts in one
-    of 32, or of 64."""
+    """There are instructions that look up 64 bytes in a table of 64, or of 128, and 32 of two bytes
+    in a table of 32, or of 64."""
 
 
 def _host_unit() -> VectorUnit:
