@@ -124,11 +124,19 @@ STORED = tuple(
 
 def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(kept):
     names = ("test_scores_are_products_with_the_levels", "test_outputs_are_sums_of_the_levels")
-    codes = ("fours-True-16", "bytes-True-64")
+    codes = ("fours-True-16", "bytes-True-64", "paths-True-16")
     file = FOLDER / "test_coded_product.py"
     cases = [f"{file}::{name}[{code}]" for name in names for code in codes]
     few_rows = f"{FOLDER}/test_stored_panels.py::test_few_rows_meet_a_panel_in_registers"
     require_passed_by(kept, SHORT_TABLES, [*cases, *STORED, few_rows])
+
+
+NO_TABLES = SHORT_TABLES.replace("long_tables=False", "long_tables=False, looks_up_bytes=False")
+
+
+def test_paths_are_read_on_a_cpu_that_looks_up_no_bytes(kept):
+    case = f"{FOLDER}/test_coded_product.py::test_outputs_are_sums_of_the_levels[paths-False-6]"
+    require_passed_by(kept, NO_TABLES, [case])
 
 
 ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")

@@ -34,7 +34,7 @@ def value_reader(text: str, head_dim: int, block_size: int, paired: bool) -> Val
     code = VectorCode.of_text(text)
     if _takes_pairs(paired) and block_size % ROWS == 0:
         return CodedValues(code, block_size, paired, PairDecoder(code))
-    # Two tokens have the bytes of paths that fill a vector.
+    # Two tokens have the thirty-two codes of a chunk that fill a register of AVX2.
     at_once = 2 if code.has_paths and not paired and block_size % 2 == 0 else 1
     return CodedValues(code, block_size, paired, VectorDecoder(code, paired, at_once))
 

@@ -81,7 +81,8 @@ class VectorDecoder:
     """See `Decoder`: on any CPU."""
 
     def __init__(self, code: VectorCode, paired: bool, at_once: int = 1) -> None:
-        """paired: groups are two bfloat16; else one float32."""
+        """paired: groups are two bfloat16; else one float32. at_once: groups of values that are
+        decoded together, of which a block has a multiple."""
         self._code, self._paired, self.at_once = code, paired, at_once
         self._levels: Levels | None = None
 
@@ -150,10 +151,12 @@ class VectorDecoder:
         levels = self._levels
         assert levels is not None
         if self._code.is_path(width):
-            both = levels.paths[width].along(planes[0], tokens)
+            all_levels = levels.paths[width].along(planes[0], tokens)
             lanes = [range(CHUNK * token, CHUNK * (token + 1)) for token in range(tokens)]
-            parts = [builder.shuffle_vector(both, both, lane_numbers(each)) for each in lanes]
-            return [levels.widened(each) for each in parts]
+            return [
+                levels.widened(builder.shuffle_vector(all_levels, all_levels, lane_numbers(each)))
+                for each in lanes
+            ]
         sizes = [plane.num_bytes for plane in self._code.planes(width)]
         sources = [
             [

@@ -5,7 +5,7 @@ The table of a head has, one after the other,
     TABLE_SIZE levels, int8    as `vector_code` says where those of codes of a width begin, and
                                those of windows
     64 levels, bfloat16        of codes of 1 bit, of 2 … 6 bits, and of windows of 3 … 7 bits; fewer
-                               again and again: what a code has above its bits is ignored
+                               are repeated, so that bits above a code's do not count
 
 Of windows of 7 bits the first 64 are kept. The others have the same levels in another order:
 `path_pairs` turns such a window into one of the first 64.

@@ -55,8 +55,8 @@ def moved(builder: Any, read: Any, starts: Sequence[int]) -> Any:
 def shifted(builder: Any, read: Any, starts: Sequence[int]) -> Any:
     """[64] int8: each byte from its bit `start` on, or moved up where that is below 0.
 
-    What comes over from other bytes may be anything. Where both bytes of a short move alike, one
-    shift is enough; else they are picked out of words.
+    What comes over from other bytes may be anything. Where both bytes of each short move alike, and
+    all in one direction, one shift is enough; else they are picked out of words.
     """
     if not any(starts):
         return read

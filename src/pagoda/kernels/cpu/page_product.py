@@ -214,9 +214,10 @@ def _weigh_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
     ) -> None:  # fmt: skip
         """out[head, row] = Σ x[head, row, token - origin] · V over tokens begin … end - 1.
 
-        out: float32; x and it have `rows` for each of `num_heads`. x: 0 for a token before `begin`
-        in its group, and where values are codes also for those from `end` on in its block. table:
-        int32. Block b has values, as `page_readers` says, at values + b · block_stride bytes.
+        out: float32; x and it have `rows` for each of `num_heads`. x: 0 for tokens before `begin`
+        that are read together with it (`ValueReader.at_once`), and where values are codes also for
+        those from `end` on in its block. table: int32. Block b has values, as `page_readers` says,
+        at values + b · block_stride bytes.
         origin: a token, first of its block. What plain numbers lie after `end` is not used. With
         each block memory is asked for the one `value_blocks_ahead` ahead, and with the last ones
         for as much at the addresses, so many int64, that lie at `next_keys`. levels: as

@@ -5,8 +5,8 @@ have the steps of a number and of the two before it. Words of keys have the ring
 
     byte 1 | byte 0 | byte 1      step i at bit 8 + i
 
-and words of values, of each of four tokens, the two bytes that steps of two numbers are in. They
-come to just above the rest of a code, and so make a window.
+Words of values have, of each of four tokens, the two bytes in which the steps of two numbers lie.
+Steps are moved to just above the rest of a code, which makes a window.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def _windows(builder: Any, rest: Any, steps: Any, num_bits: int) -> Any:
 
 
 def _folded(builder: Any, windows: Any, low: int) -> Any:
-    """Windows in half as many entries: the first step, at bit `low`, becomes what it and the last
-    one are to each other, which tells a subset (`path_subsets`)."""
+    """The first step, at bit `low`, becomes its exclusive or with the last one, at `low + MEMORY`:
+    which subset is meant they tell only together (`path_subsets`)."""
     last = builder.lshr(builder.bitcast(windows, SHORTS), constant(SHORTS, MEMORY))
     last = builder.and_(builder.bitcast(last, BYTES), constant(BYTES, 1 << low))
     return builder.xor(windows, last)

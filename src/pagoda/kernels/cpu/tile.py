@@ -84,7 +84,8 @@ class Tile:
                 column += lanes
 
     def part(self, first: int, count: int) -> Tile:
-        """Some vectors of each row, from number `first` on: their sums are the same."""
+        """A tile of some vectors of each row, from number `first` on. It shares its sums with this
+        one."""
         part, chosen = copy(self), slice(first, first + count)
         part._lanes, part._cells = self._lanes[chosen], [each[chosen] for each in self._cells]
         return part
@@ -107,8 +108,8 @@ class Tile:
     ) -> None:
         """Add the products of what `makers`, one for each vector or None, make of the groups.
 
-        The instruction that multiplies reads its last factor from memory itself: b; where that is
-        in registers, with AVX-512, the number of a row, which it gives to all lanes.
+        The instruction that multiplies takes one factor from memory itself: b, where it is there.
+        If b is in registers, with AVX-512 it is the number of a row, which all lanes get.
         """
         builder = self._builder
         read = self._load(columns, mask, makers)
