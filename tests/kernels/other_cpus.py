@@ -28,10 +28,10 @@ sys.exit(code)
 """Without what conftest.py loads and these tests do not need, Triton before all."""
 
 
-def require_passed(
+def assert_passed(
     kept: KeptAnswers, begins: str, tests: Sequence[str], environment: Mapping[str, str]
 ) -> None:
-    """Run tests by a program that begins so, and with more in its environment.
+    """Assert that tests pass, run by a program that begins so, and with more in its environment.
 
     Where they passed before with the same code, packages and CPU, they would pass again, and are
     not run: every file of the checkout counts that the process has loaded.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from other_cpus import require_passed
+from other_cpus import assert_passed
 
 from kept_answers import KeptAnswers, versions
 from pagoda.kernels.cpu.fingerprint import SOURCES, fingerprint_of
@@ -105,14 +105,14 @@ vector.UNIT = replace(vector.UNIT, long_tables=False)
 """
 
 
-def require_passed_by(kept: KeptAnswers, begins: str, tests: Sequence[str]) -> None:
-    """Run tests by a program that begins so.
+def assert_passed_by(kept: KeptAnswers, begins: str, tests: Sequence[str]) -> None:
+    """Assert that tests pass, run by a program that begins so.
 
     It keeps kernels of its own for the next run: nothing in their names says what it has replaced.
     """
     name = hashlib.sha256(begins.encode()).hexdigest()[:16]
     cache = Path(os.environ["XDG_CACHE_HOME"], "kernels", name)
-    require_passed(kept, begins, tests, {"NUMBA_CACHE_DIR": str(cache)})
+    assert_passed(kept, begins, tests, {"NUMBA_CACHE_DIR": str(cache)})
 
 
 FOLDER = Path(__file__).parent
@@ -128,7 +128,7 @@ def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(kept):
     file = FOLDER / "test_coded_product.py"
     cases = [f"{file}::{name}[{code}]" for name in names for code in codes]
     few_rows = f"{FOLDER}/test_stored_panels.py::test_few_rows_meet_a_panel_in_registers"
-    require_passed_by(kept, SHORT_TABLES, [*cases, *STORED, few_rows])
+    assert_passed_by(kept, SHORT_TABLES, [*cases, *STORED, few_rows])
 
 
 NO_TABLES = SHORT_TABLES.replace("long_tables=False", "long_tables=False, looks_up_bytes=False")
@@ -136,7 +136,7 @@ NO_TABLES = SHORT_TABLES.replace("long_tables=False", "long_tables=False, looks_
 
 def test_paths_are_read_on_a_cpu_that_looks_up_no_bytes(kept):
     case = f"{FOLDER}/test_coded_product.py::test_outputs_are_sums_of_the_levels[paths-False-6]"
-    require_passed_by(kept, NO_TABLES, [case])
+    assert_passed_by(kept, NO_TABLES, [case])
 
 
 ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")
@@ -145,7 +145,7 @@ ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")
 
 def test_stored_numbers_are_right_without_products_of_pairs(kept):
     """What is multiplied then, numbers of slices, is the plain form's affair too."""
-    require_passed_by(kept, ONE_BY_ONE, STORED)
+    assert_passed_by(kept, ONE_BY_ONE, STORED)
 
 
 LAYOUT = """
@@ -166,4 +166,4 @@ IN_PAIRS = tuple(
 
 
 def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them(kept):
-    require_passed_by(kept, LAYOUT, [f"{FOLDER}/{name}" for name in IN_PAIRS])
+    assert_passed_by(kept, LAYOUT, [f"{FOLDER}/{name}" for name in IN_PAIRS])

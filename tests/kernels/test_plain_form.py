@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from other_cpus import require_passed
+from other_cpus import assert_passed
 
 from kept_answers import KeptAnswers
 
@@ -51,7 +51,7 @@ def test_all_kernels_are_right_without_special_instructions(pytestconfig: pytest
     """Beside other tests the process has one thread: most of its time goes into compiling."""
     folder = Path(__file__).parent
     tests = [*SMALL, *(str(folder / name) for name in FILES)]
-    require_passed(KeptAnswers(pytestconfig), "", tests, PLAIN)
+    assert_passed(KeptAnswers(pytestconfig), "", tests, PLAIN)
 
 
 def test_the_plain_form_is_another_one():

@@ -23,6 +23,7 @@ from functools import cache
 import numpy as np
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.reference import bfloat16_bits
 from pagoda.kernels.vector_code import (
     FLOAT8_FORMS,
     MEMORY,
@@ -53,7 +54,7 @@ def head_tables(levels: Array) -> Array:
     for kind, bits in _TABLES:
         begin, count = kind + 2**bits, min(2**bits, TABLE_ENTRIES)
         own = np.tile(levels[..., begin : begin + count], TABLE_ENTRIES // count)
-        parts.append(_bfloat16(own).view(np.uint8))
+        parts.append(bfloat16_bits(own).view(np.uint8))
     return np.concatenate(parts, axis=-1)
 
 
@@ -86,13 +87,8 @@ def place_of(code: VectorCode, width: int) -> int:
 
 def byte_tables(values: Array) -> tuple[Array, Array]:
     """Lower and upper bytes of numbers that bfloat16 holds."""
-    bits = _bfloat16(values)
+    bits = bfloat16_bits(values)
     return (bits & 0xFF).astype(np.uint8), (bits >> 8).astype(np.uint8)
-
-
-def _bfloat16(values: Array) -> Array:
-    """Their bits, uint16."""
-    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
 def magnitudes(numbers: Numbers) -> Array:

@@ -27,7 +27,6 @@ from pagoda.kernels.cpu.long_vectors import (
     joined,
     moved,
     rows_of_bytes,
-    shifted,
     shuffled,
 )
 from pagoda.kernels.cpu.number import constant
@@ -69,19 +68,10 @@ class PathKeys:
 
     def _rest_of(self, number: int) -> Any:
         """What is left of those codes, from the lowest bit of each byte on."""
-        bits, part = self._rest, range(PATH_BYTES * self._rest)
-        if self._all_rest is not None:
-            return self._moved_rest(self._all_rest, part, number)
-        part = range(bits * number // 8, -(-bits * (number + ROWS) // 8))
-        if 8 % bits:
-            return self._moved_rest(self._rest_words(part), part, number)
-        # Bytes have two numbers each, and the first of these begins one.
-        picked = [(bits * row // 8 * LANES + token, bits * row % 8) for token, row in LANE_BY_LANE]
-        rows = self._rows(range(PATH_BYTES + part.start, PATH_BYTES + part.stop))
-        return _picked(self._builder, rows, picked)
-
-    def _moved_rest(self, words: Any, part: range, number: int) -> Any:
-        """`_rest_of` from words with those bytes of the rest."""
+        words, part = self._all_rest, range(PATH_BYTES * self._rest)
+        if words is None:
+            part = range(self._rest * number // 8, -(-self._rest * (number + ROWS) // 8))
+            words = self._rest_words(part)
         starts = [
             8 * (len(part) * (token % _PER_WORD) - part.start) + self._rest * (number + row)
             for token, row in LANE_BY_LANE
@@ -118,14 +108,7 @@ def path_values(builder: Any, width: int, planes: Sequence[Any]) -> Any:
     steps = _spans(builder, read, size, path, before=MEMORY, room=rest)
     if rest == 0:
         return steps
-    if 8 % rest:
-        own = _spans(builder, read, size, _Ring(range(PATH_BYTES, size), rest))
-    else:  # no number is in two bytes
-        picked = [
-            (token * size + PATH_BYTES + rest * number // 8, rest * number % 8)
-            for number, token in LANE_BY_LANE
-        ]
-        own = _picked(builder, read, picked)
+    own = _spans(builder, read, size, _Ring(range(PATH_BYTES, size), rest))
     return _windows(builder, own, steps, rest)
 
 
@@ -145,12 +128,6 @@ def _spans(builder: Any, read: Any, size: int, ring: _Ring, before: int = 0, roo
         own = start % 8 + ring.bits * (number % _PER_WORD)
         starts.append(8 * _SPAN * token + own - room)
     return moved(builder, shuffled(builder, read, places), starts)
-
-
-def _picked(builder: Any, read: Any, starts: Sequence[tuple[int, int]]) -> Any:
-    """[64] int8: of each a byte of what was read, from one of its bits on."""
-    places, bits = zip(*starts, strict=True)
-    return shifted(builder, shuffled(builder, read, places), bits)
 
 
 def _windows(builder: Any, rest: Any, steps: Any, num_bits: int) -> Any:
