@@ -539,7 +539,8 @@ def test_a_file_that_was_changed_anywhere_is_refused_whole(make: Make) -> None:
     random, reasons = Random(3), set[str]()
     for number in range(NUM_MUTATIONS):
         spoilt = mutated(random, whole, other, number)
-        if spoilt == whole:  # noise of a byte may be what was there
+        # Noise of a byte may be what was there, and a file's prefix and label be the other's.
+        if spoilt in (whole, other):
             continue
         with pytest.raises(SessionFileError) as told:
             target.sessions.import_file("", io.BytesIO(spoilt))
