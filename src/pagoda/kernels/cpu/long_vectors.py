@@ -23,7 +23,14 @@ ROWS = LONG // LANES
 """Rows of sixteen codes that are decoded together."""
 Order = tuple[tuple[int, int], ...]
 """Of each byte its lane and its row."""
-ROW_BY_ROW: Order = tuple((i % LANES, i // LANES) for i in range(LONG))
+QUARTER_BY_QUARTER: Order = tuple(
+    (4 * quarter + lane, row + first)
+    for quarter in range(4)
+    for first in (0, 2)
+    for lane in range(4)
+    for row in range(2)
+)
+"""In each sixteen bytes four lanes: their first two rows, a short each, and then the other two."""
 LANE_BY_LANE: Order = tuple((lane, row) for lane in range(LANES) for row in (0, 2, 1, 3))
 """Shorts have the first two rows in their lower bytes, and the others in the upper ones."""
 

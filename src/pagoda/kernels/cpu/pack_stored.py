@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,13 +17,11 @@ from pagoda.kernels.cpu.number import constant, emitted
 from pagoda.kernels.cpu.routine import call, compiled, routine_body
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, Position, StoredType
 from pagoda.kernels.cpu.stored_words import (
-    HIGH_WORD,
-    LOW_WORD,
     STEPS,
     TOGETHER,
     code_offset,
-    high_bit,
-    low_bit,
+    first_bit,
+    word_bits,
 )
 from pagoda.kernels.cpu.vector import I32, LANES, load_vector, spread, store_vector
 
@@ -190,41 +188,34 @@ def _write_words(typing: Any, args: Any, name: Any) -> Any:
         at = 0
         for span in range(0, stored.block_values // TOGETHER, STEPS):
             for band in range(0, PANEL * TOGETHER, LANES):
-                for kind, first, bits, place in _kinds(stored):
-                    count = kind.width // bits
-                    for step in range(span, span + STEPS, count):
+                for first, bits in _code_parts(stored):
+                    width = word_bits(bits)
+                    for step in range(span, span + STEPS, width // bits):
                         places = [
-                            (step + number) * PANEL * TOGETHER + band for number in range(count)
+                            (step + number) * PANEL * TOGETHER + band
+                            for number in range(width // bits)
                         ]
-                        word = _word(builder, turned, places, kind, first, bits, place)
+                        word = _word(builder, turned, places, first, bits)
                         store_vector(builder, word, builder.gep(words, [ir.Constant(I32, at)]))
-                        at += LANES * kind.width // 8
+                        at += LANES * width // 8
 
     return routine_body(args, (name,), emit)
 
 
-_Kind = tuple[Any, int, int, Callable[[int, int], int]]
+def _code_parts(stored: StoredType) -> list[tuple[int, int]]:
+    """The first bit of a code that words of a span hold, and how many, in the order of words."""
+    parts = [(0, stored.low_bits), (stored.low_bits, stored.high_bits)]
+    return parts if stored.high_bits else parts[:1]
 
 
-def _kinds(stored: StoredType) -> list[_Kind]:
-    """Words of a span: their type, first bit and bits of a code in them, and where steps lie."""
-    low: list[_Kind] = [(LOW_WORD, 0, stored.low_bits, low_bit)]
-    if not stored.high_bits:
-        return low
-    return [*low, (HIGH_WORD, stored.low_bits, stored.high_bits, high_bit)]
-
-
-def _word(
-    builder: Any, turned: Any, places: list[int], kind: Any, first: int, bits: int,
-    bit: Callable[[int, int], int],
-) -> Any:  # fmt: skip
-    """A word of each lane, from the codes at `places`."""
-    lanes = ir.VectorType(kind, LANES)
+def _word(builder: Any, turned: Any, places: list[int], first: int, bits: int) -> Any:
+    """A word of each lane: `bits` from the first on, of the codes at `places`."""
+    lanes = ir.VectorType(ir.IntType(word_bits(bits)), LANES)
     word = ir.Constant(lanes, None)
     for step, place in enumerate(places):
         codes = load_vector(builder, builder.gep(turned, [ir.Constant(I32, place)]), _BYTES)
         if first:
             codes = builder.lshr(codes, constant(_BYTES, first))
         code = builder.zext(builder.and_(codes, constant(_BYTES, (1 << bits) - 1)), lanes)
-        word = builder.or_(word, builder.shl(code, constant(lanes, bit(step, bits))))
+        word = builder.or_(word, builder.shl(code, constant(lanes, first_bit(step, bits))))
     return word

@@ -21,7 +21,14 @@ from pagoda.kernels.cpu.level_tables import (
     magnitudes,
     place_of,
 )
-from pagoda.kernels.cpu.long_vectors import BYTES, LANE_BY_LANE, LONG, ROW_BY_ROW, SHORTS, Order
+from pagoda.kernels.cpu.long_vectors import (
+    BYTES,
+    LANE_BY_LANE,
+    LONG,
+    QUARTER_BY_QUARTER,
+    SHORTS,
+    Order,
+)
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import I32, LANES, index, instruction, lane_numbers, load_vector
 from pagoda.kernels.vector_code import VectorCode
@@ -84,7 +91,7 @@ class SignedPairs:
     """Codes of eight bits that are numbers: the sign is a bit of its own or that of the whole
     number, and of the rest lower and upper bytes are looked up."""
 
-    order = ROW_BY_ROW
+    order = QUARTER_BY_QUARTER
 
     def __init__(self, builder: Any, code: VectorCode) -> None:
         self._builder, self._is_whole = builder, code.numbers == "int8"

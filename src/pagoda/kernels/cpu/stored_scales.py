@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -37,6 +38,7 @@ class Scales:
         row = index(0) if row is None else row
         places = {place: number for number, place in enumerate(self._stored.head)}
 
+        @cache  # or LLVM reads it again, since scales are stored meanwhile
         def byte(place: int) -> Any:
             source = builder.gep(head, [index(places[place] * PANEL)])
             found = load_vector(builder, source, bytes_of)

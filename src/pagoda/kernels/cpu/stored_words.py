@@ -1,19 +1,21 @@
 """The words in which a stored panel keeps codes, and how parts of codes are taken out of them.
 
-A word holds parts of the codes of one lane: of a span, as many as fit into 32 bits of low parts, or
-16 bits of high parts. Consecutive steps lie in different bytes, so that masking a word leaves the
-parts of four consecutive steps, a byte each, as instructions for bytes want them.
+A word holds parts of the codes of one lane, low ones or high ones: of a span, as many as fit into
+32 bits. Consecutive steps lie in different bytes, so that masking a word leaves the parts of four
+consecutive steps, a byte each, as instructions for bytes want them. Single bits of a span of
+sixteen steps take 16 bits.
 
-    low     step t at bit 8 · (t mod 4) + bits · (t div 4)
-    high    step t at bit (0, 8, 4, 12)[t mod 4] + bits · (t div 4)
+    32 bits     step t at bit 8 · (t mod 4) + bits · (t div 4)
+    16 bits     step t at bit (0, 8, 4, 12)[t mod 4] + bits · (t div 4)
 
-A word of high parts beside itself, twelve bits further up, is like one of low parts: its bytes
-begin with steps 0 to 3.
+A word of 16 bits beside itself, twelve bits further up, is like one of 32: its bytes begin with
+steps 0 to 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -40,8 +42,6 @@ BAND = LANES // TOGETHER
 """Rows of a panel whose codes lie in one vector."""
 STEPS = SPAN // TOGETHER
 """Of a span."""
-LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
-"""What holds low and high parts of codes."""
 BYTES = 4
 """Steps whose parts lie in the bytes of one word, masked."""
 _EVERY_BYTE = 0x01010101
@@ -49,14 +49,16 @@ _AHEAD_BYTES = 8192 if TOGETHER == 2 else 4096
 """From what is read to what memory is asked for meanwhile: so many bytes at least."""
 
 
-def low_bit(step: int, bits: int) -> int:
-    """Where the low part of a step of a word begins."""
-    return 8 * (step % BYTES) + bits * (step // BYTES)
+def word_bits(bits: int) -> int:
+    """Of a word that holds parts of so many bits."""
+    return min(I32.width, STEPS * bits)
 
 
-def high_bit(step: int, bits: int) -> int:
-    """Where the high part of a step of a word begins."""
-    return (0, 8, 4, 12)[step % BYTES] + bits * (step // BYTES)
+def first_bit(step: int, bits: int) -> int:
+    """Where the part of a step of a word begins, of so many bits."""
+    place = step % BYTES
+    first = 8 * place if word_bits(bits) == I32.width else (0, 8, 4, 12)[place]
+    return first + bits * (step // BYTES)
 
 
 def code_offset(stored: StoredType) -> int:
@@ -137,21 +139,6 @@ class Blocks:
         return self._builder.gep(panel, [place])
 
 
-class _Loads:
-    """Words by their numbers. Where registers are few, each is loaded when it is first wanted."""
-
-    def __init__(self, load: Callable[[int], Any], count: int) -> None:
-        self._load, self._found = load, dict[int, Any]()
-        if TOGETHER == 2:
-            for number in range(count):
-                self[number]
-
-    def __getitem__(self, number: int) -> Any:
-        if number not in self._found:
-            self._found[number] = self._load(number)
-        return self._found[number]
-
-
 class Words:
     """The words of a band's span, in some lanes."""
 
@@ -162,27 +149,29 @@ class Words:
         self._builder, self._stored = builder, stored
         self._kind = ir.VectorType(I32, lanes)
         self._first = index(0) if first is None else first
-        self.low = self._load(start, LOW_WORD, stored.low_bits)
+        self._low = self._load(start, stored.low_bits)
         low_bytes = LANES * STEPS * stored.low_bits // 8
-        self.high = self._load(builder.gep(start, [index(low_bytes)]), HIGH_WORD, stored.high_bits)
+        self._high = self._load(builder.gep(start, [index(low_bytes)]), stored.high_bits)
 
-    def _load(self, start: Any, word: Any, bits: int) -> _Loads:
-        builder, size = self._builder, word.width // 8
-        kind = ir.VectorType(word, self._kind.count)
-        lane = builder.mul(self._first, index(size))
+    def _load(self, start: Any, bits: int) -> Callable[[int], Any]:
+        """What loads a word by its number when it is first wanted: registers are few."""
+        builder = self._builder
 
+        @cache
         def load(number: int) -> Any:
-            place = builder.add(lane, index(number * LANES * size))
-            value = load_vector(builder, builder.gep(start, [place]), kind)
-            return value if word is LOW_WORD else builder.zext(value, self._kind)
+            kind = ir.VectorType(ir.IntType(word_bits(bits)), self._kind.count)
+            size = word_bits(bits) // 8
+            lane = builder.add(self._first, index(number * LANES))
+            place = builder.gep(start, [builder.mul(lane, index(size))])
+            value = load_vector(builder, place, kind)
+            return value if kind == self._kind else builder.zext(value, self._kind)
 
-        return _Loads(load, STEPS * bits // word.width)
+        return load
 
     def shifted(self, step: int) -> Any:
         """The low parts of the codes of a step in the lowest bits of lanes; others are above."""
-        number, place = divmod(step, LOW_WORD.width // self._stored.low_bits)
-        by = low_bit(place, self._stored.low_bits)
-        word = self.low[number]
+        number, by = self._place(step, self._stored.low_bits)
+        word = self._low(number)
         return self._builder.lshr(word, constant(self._kind, by)) if by else word
 
     def code(self, step: int) -> Any:
@@ -197,19 +186,24 @@ class Words:
 
     def _low_part(self, step: int) -> Any:
         stored, builder, bits = self._stored, self._builder, self._stored.low_bits
-        number, place = divmod(step, LOW_WORD.width // bits)
-        word, first = self.low[number], low_bit(place, bits)
+        number, first = self._place(step, bits)
+        word = self._low(number)
         if stored.is_signed or code_offset(stored):
-            above = LOW_WORD.width - bits - first
+            above = I32.width - bits - first
             moved = builder.shl(word, constant(self._kind, above)) if above else word
-            return builder.ashr(moved, constant(self._kind, LOW_WORD.width - bits))
+            return builder.ashr(moved, constant(self._kind, I32.width - bits))
         return self._part(word, first, bits, 0)
 
     def _high_part(self, step: int) -> Any:
         """Where the code has it."""
         bits = self._stored.high_bits
-        number, place = divmod(step, HIGH_WORD.width // bits)
-        return self._part(self.high[number], high_bit(place, bits), bits, self._stored.low_bits)
+        number, first = self._place(step, bits)
+        return self._part(self._high(number), first, bits, self._stored.low_bits)
+
+    def _place(self, step: int, bits: int) -> tuple[int, int]:
+        """The word of a step, and where its part begins there."""
+        number, place = divmod(step, word_bits(bits) // bits)
+        return number, first_bit(place, bits)
 
     def code_bytes(self, number: int) -> Any:
         """The codes of `BYTES` steps from step `BYTES * number` on, a byte each in every lane.
@@ -220,18 +214,19 @@ class Words:
         word, place = divmod(number, 8 // bits)
         found = self._part(self._unsigned(word), bits * place, bits, 0, _EVERY_BYTE)
         if stored.high_bits:
-            word, place = divmod(number, HIGH_WORD.width // BYTES // stored.high_bits)
-            parts = builder.or_(
-                self.high[word], builder.shl(self.high[word], constant(self._kind, 12))
-            )
+            width = word_bits(stored.high_bits)
+            which, place = divmod(number, width // BYTES // stored.high_bits)
+            word = self._high(which)
+            if width < I32.width:
+                word = builder.or_(word, builder.shl(word, constant(self._kind, 12)))
             first = stored.high_bits * place
-            high = self._part(parts, first, stored.high_bits, bits, _EVERY_BYTE)
+            high = self._part(word, first, stored.high_bits, bits, _EVERY_BYTE)
             found = builder.or_(found, high)
         return found
 
     def _unsigned(self, number: int) -> Any:
         """A low word whose codes are raised to be none below zero."""
-        stored, word = self._stored, self.low[number]
+        stored, word = self._stored, self._low(number)
         if not code_offset(stored):
             return word
         every = sum(1 << bit for bit in range(stored.low_bits - 1, 32, stored.low_bits))
