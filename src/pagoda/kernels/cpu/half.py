@@ -20,10 +20,10 @@ def from_half(builder: Any, bits: Any) -> Any:
     wide_kind, float_kind = _like(bits.type, I32), _like(bits.type, F32)
     if UNIT.halves:
         return builder.fpext(builder.bitcast(bits, _like(bits.type, _HALF)), float_kind)
-    return from_bits(builder, builder.zext(bits, wide_kind))
+    return _from_bits(builder, builder.zext(bits, wide_kind))
 
 
-def from_bits(builder: Any, bits: Any) -> Any:
+def _from_bits(builder: Any, bits: Any) -> Any:
     """The same from int32 and without that instruction; the float16 is finite.
 
     Exponent and fraction go to where float32 has them. Without an exponent, the fraction is a

@@ -10,9 +10,9 @@ from numba.core import cgutils
 
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import constant, fused
-from pagoda.kernels.cpu.stored_types import HEAD_BITS, Head, StoredType
+from pagoda.kernels.cpu.stored_types import Head, StoredType
 from pagoda.kernels.cpu.stored_words import SPAN
-from pagoda.kernels.cpu.vector import BYTE, F32, I32, LANES, LINE_BYTES, floats, index, load_vector
+from pagoda.kernels.cpu.vector import BYTE, F32, LANES, LINE_BYTES, floats, index, load_vector
 
 
 class Scales:
@@ -41,8 +41,7 @@ class Scales:
         @cache  # or LLVM reads it again, since scales are stored meanwhile
         def byte(place: int) -> Any:
             source = builder.gep(head, [index(places[place] * PANEL)])
-            found = load_vector(builder, source, bytes_of)
-            return found if HEAD_BITS == 8 else builder.zext(found, ir.VectorType(I32, LANES))
+            return load_vector(builder, source, bytes_of)
 
         block = Head(builder, byte, floats())
         for number in range(self._count):

@@ -22,9 +22,9 @@ from typing import Any
 from llvmlite import ir
 
 from pagoda.kernels.block_types import BLOCK_TYPES, CODES, GROUPED_TYPES, SCALE_BYTES, GroupedType
-from pagoda.kernels.cpu.half import from_bits, from_half
+from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant
-from pagoda.kernels.cpu.vector import I32, UNIT
+from pagoda.kernels.cpu.vector import I32
 
 Position = tuple[int, int]
 """A byte of a block, and the lowest bit in it."""
@@ -32,26 +32,16 @@ Scale = tuple[Any, Any]
 """Vectors of float32, a lane for each of sixteen rows: scale and addend, which may be None."""
 
 
-HEAD_BITS = 8 if UNIT.registers <= 8 else 32
-"""Of whole numbers that parts of scales are taken out of: where registers are few and small, four
-times as many fit when they are no wider than bytes."""
-
-
 class Head:
     """A block's bytes beside its codes, of sixteen rows at once, while code is emitted."""
 
     def __init__(self, builder: Any, byte: Callable[[int], Any], floats: Any) -> None:
-        """`byte`: a vector of whole numbers of `HEAD_BITS` with byte `n` of each row's block.
-
-        floats: the type of as many float32.
-        """
+        """`byte`: gives byte `n` of each row's block, int8; floats: the type of as many float32."""
         self.builder, self.byte, self._floats = builder, byte, floats
 
     def half(self, place: int) -> Any:
         """The float16 in two bytes, as float32; it is finite."""
-        if HEAD_BITS == 8:
-            return from_half(self.builder, self._together(place, 2, ir.IntType(16)))
-        return from_bits(self.builder, self._together(place, 2, I32))
+        return from_half(self.builder, self._together(place, 2, ir.IntType(16)))
 
     def brain(self, place: int) -> Any:
         """The bfloat16 in two bytes, as float32."""
@@ -64,25 +54,22 @@ class Head:
 
     def _together(self, place: int, count: int, kind: Any) -> Any:
         """So many bytes as one whole number."""
-        wide = ir.VectorType(kind, self._floats.count)
-        bits = self._widened(self.byte(place), wide)
-        for number in range(1, count):
-            more = self._widened(self.byte(place + number), wide)
-            bits = self.builder.or_(bits, self.shifted(more, 8 * number))
+        wide, bits = ir.VectorType(kind, self._floats.count), None
+        for number in range(count):
+            own = self.builder.zext(self.byte(place + number), wide)
+            own = self.shifted(own, 8 * number) if number else own
+            bits = own if bits is None else self.builder.or_(bits, own)
         return bits
 
-    def _widened(self, value: Any, kind: Any) -> Any:
-        return value if value.type == kind else self.builder.zext(value, kind)
-
     def bits(self, place: int, first: int, count: int) -> Any:
-        """`count` bits of a byte from bit `first` on, as a whole number."""
+        """`count` bits of a byte from bit `first` on, int8."""
         byte = self.byte(place)
         if first:
             byte = self.builder.lshr(byte, constant(byte.type, first))
         return byte if first + count == 8 else self.masked(byte, (1 << count) - 1)
 
     def joined(self, low: Any, high: Any, num_low: int) -> Any:
-        """One whole number of its low bits, so many, and its high ones."""
+        """One int8 of its low bits, so many, and its high ones."""
         return self.builder.or_(low, self.shifted(high, num_low))
 
     def less(self, value: Any, offset: int) -> Any:
@@ -90,7 +77,7 @@ class Head:
         return self.builder.sub(value, constant(value.type, offset))
 
     def times(self, number: Any, whole: Any) -> Any:
-        """A float32 times a whole number, less than 128 in size."""
+        """A float32 times an int8."""
         return self.builder.fmul(number, self.builder.sitofp(whole, self._floats))
 
     def negative(self, number: Any) -> Any:
@@ -209,15 +196,7 @@ def _six_bit_pairs(head: Head, number: int) -> Scale:
 
 
 def _six_bit(head: Head, number: int) -> Scale:
-    return head.times(head.half(208), _as_signed(head, head.byte(192 + number))), None
-
-
-def _as_signed(head: Head, byte: Any) -> Any:
-    by = HEAD_BITS - 8
-    if not by:
-        return byte
-    by = constant(byte.type, by)
-    return head.builder.ashr(head.builder.shl(byte, by), by)
+    return head.times(head.half(208), head.byte(192 + number)), None
 
 
 def _four_bit_table(head: Head, number: int) -> Scale:
@@ -276,10 +255,7 @@ def _grouped(kind: GroupedType) -> StoredType:
         found = _READ[kind.scale](head, 0)
         if not code.has_zero:
             return found, None
-        point = head.byte(zero)
-        return found, head.negative(
-            head.times(found, _as_signed(head, point) if code.bits == 8 else point)
-        )
+        return found, head.negative(head.times(found, head.byte(zero)))
 
     return StoredType(
         str(kind), 32, code.bits, _in_order(zero + code.has_zero, code.bits), scale,
