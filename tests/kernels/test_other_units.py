@@ -77,12 +77,12 @@ from pagoda.kernels.cpu import page_product
 from pagoda.kernels.cpu.vector import UNIT
 from pagoda.kernels.vector_code import VectorCode
 
-looks_up = {"levels": "vpermw", "e4m3": "vperm[it]2b"}
+looks_up = {"levels": "vpermw", "e4m3": "vperm[it]2b.*vpunpcklbw"}
 for form in (VectorCode("levels", (3,)), VectorCode("e4m3", (8,)))[: int(sys.argv[1])]:
     for make in (page_product._score_routine, page_product._weigh_routine):
         routine = make(UNIT.pairs, form.head_size, 16, form.text)
         code = routine._library.get_asm_str()
-        print("vdpbf16ps" in code, bool(re.search(looks_up[form.numbers], code)))
+        print("vdpbf16ps" in code, bool(re.search(looks_up[form.numbers], code, re.DOTALL)))
 """
 
 
@@ -118,8 +118,9 @@ def assert_passed_by(kept: KeptAnswers, begins: str, tests: Sequence[str]) -> No
 FOLDER = Path(__file__).parent
 STORED = tuple(
     f"{FOLDER}/test_stored_panels.py::test_every_number_is_the_de_quantised_one[{name}]"
-    for name in ("Q5_0", "Q6_K", "Q8_0", "IQ4_XS")
+    for name in ("Q5_0", "Q5_K", "Q3_K", "Q6_K", "Q8_0", "IQ4_XS")
 )
+"""One high bit in spans and in larger blocks, with an addend and without; two; none; a table."""
 
 
 def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(kept):
@@ -139,13 +140,24 @@ def test_paths_are_read_on_a_cpu_that_looks_up_no_bytes(kept):
     assert_passed_by(kept, NO_TABLES, [case])
 
 
-ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")
-"""With long tables, where there are any, and without products of pairs."""
+ONE_BY_ONE = "pairs=False", "pairs=False, long_tables=False"
+"""With long tables, where there are any, and without; never with products of pairs."""
 
 
-def test_stored_numbers_are_right_without_products_of_pairs(kept):
+@pytest.mark.parametrize("replaced", ONE_BY_ONE)
+def test_stored_numbers_are_right_without_products_of_pairs(kept, replaced):
     """What is multiplied then, numbers of slices, is the plain form's affair too."""
-    assert_passed_by(kept, ONE_BY_ONE, STORED)
+    assert_passed_by(kept, SHORT_TABLES.replace("long_tables=False", replaced), STORED)
+
+
+NO_HALVES = SHORT_TABLES.replace("long_tables=False", "halves=False")
+
+
+def test_halves_are_read_and_written_without_an_instruction_for_them(kept):
+    panels = f"{FOLDER}/test_stored_panels.py"
+    scales = f"{FOLDER}/test_coded_product.py::test_scales_are_gathered_token_by_token"
+    subnormal = f"{panels}::test_scales_without_an_exponent_are_what_they_are"
+    assert_passed_by(kept, NO_HALVES, [subnormal, scales, *STORED])
 
 
 LAYOUT = """

@@ -83,8 +83,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
     }
 )
 """int4 is stored plus 8, codes and zero points of int8 and uint8 as two's complement, those of
-uint8 less 128; e4m3: float8 without infinities; e2m1: of microscaling formats, whose scales are
-powers of two for 32 numbers."""
+uint8 less 128; zero points of uint4 are 0 to 15; e4m3: float8 without infinities; e2m1: of
+microscaling formats, whose scales are powers of two for 32 numbers."""
 SCALE_BYTES: Mapping[str, int] = MappingProxyType({"f16": 2, "bf16": 2, "f32": 4})
 """A block's first bytes; its zero point follows, then its codes in order, from the lowest bits of
 the first byte on."""

@@ -16,20 +16,17 @@ _BIAS_SHIFT = 112 << 10
 
 
 def from_half(builder: Any, bits: Any) -> Any:
-    """The bits of float16, one int16 or a vector, as float32."""
-    wide_kind, float_kind = _like(bits.type, I32), _like(bits.type, F32)
+    """The bits of finite float16, one int16 or a vector, as float32.
+
+    Without the instruction exponent and fraction go to where float32 has them. Without an exponent,
+    the fraction is a whole number of 2⁻²⁴; what is multiplied is never below what float32 calls
+    normal.
+    """
+    float_kind = _like(bits.type, F32)
     if UNIT.halves:
         return builder.fpext(builder.bitcast(bits, _like(bits.type, _HALF)), float_kind)
-    return _from_bits(builder, builder.zext(bits, wide_kind))
-
-
-def _from_bits(builder: Any, bits: Any) -> Any:
-    """The same from int32 and without that instruction; the float16 is finite.
-
-    Exponent and fraction go to where float32 has them. Without an exponent, the fraction is a
-    whole number of 2⁻²⁴; what is multiplied is never below what float32 calls normal.
-    """
-    kind, float_kind = bits.type, _like(bits.type, F32)
+    kind = _like(bits.type, I32)
+    bits = builder.zext(bits, kind)
     size = builder.and_(bits, constant(kind, 0x7FFF))
     moved = builder.add(builder.shl(size, constant(kind, 13)), constant(kind, 112 << 23))
     small = builder.fmul(builder.sitofp(size, float_kind), constant(float_kind, 2.0**-24))

@@ -30,7 +30,8 @@ QUARTER_BY_QUARTER: Order = tuple(
     for lane in range(4)
     for row in range(2)
 )
-"""In each sixteen bytes four lanes: their first two rows, a short each, and then the other two."""
+"""In each sixteen bytes four lanes: their first two rows, a short each, and then the other two. So
+lower and upper bytes of numbers become pairs by unpacking within sixteen bytes."""
 LANE_BY_LANE: Order = tuple((lane, row) for lane in range(LANES) for row in (0, 2, 1, 3))
 """Shorts have the first two rows in their lower bytes, and the others in the upper ones."""
 

@@ -22,6 +22,7 @@ from pagoda.kernels.cpu.stored_words import (
     code_offset,
     first_bit,
     word_bits,
+    word_steps,
 )
 from pagoda.kernels.cpu.vector import I32, LANES, load_vector, spread, store_vector
 
@@ -188,16 +189,15 @@ def _write_words(typing: Any, args: Any, name: Any) -> Any:
         at = 0
         for span in range(0, stored.block_values // TOGETHER, STEPS):
             for band in range(0, PANEL * TOGETHER, LANES):
-                for first, bits in _code_parts(stored):
-                    width = word_bits(bits)
-                    for step in range(span, span + STEPS, width // bits):
+                for from_bit, bits in _code_parts(stored):
+                    count = word_steps(bits)
+                    for step in range(span, span + STEPS, count):
                         places = [
-                            (step + number) * PANEL * TOGETHER + band
-                            for number in range(width // bits)
+                            (step + number) * PANEL * TOGETHER + band for number in range(count)
                         ]
-                        word = _word(builder, turned, places, first, bits)
+                        word = _word(builder, turned, places, from_bit, bits)
                         store_vector(builder, word, builder.gep(words, [ir.Constant(I32, at)]))
-                        at += LANES * width // 8
+                        at += LANES * word_bits(bits) // 8
 
     return routine_body(args, (name,), emit)
 
@@ -208,14 +208,14 @@ def _code_parts(stored: StoredType) -> list[tuple[int, int]]:
     return parts if stored.high_bits else parts[:1]
 
 
-def _word(builder: Any, turned: Any, places: list[int], first: int, bits: int) -> Any:
-    """A word of each lane: `bits` from the first on, of the codes at `places`."""
+def _word(builder: Any, turned: Any, places: list[int], from_bit: int, bits: int) -> Any:
+    """A word of each lane: so many bits, from one on, of the codes at `places`."""
     lanes = ir.VectorType(ir.IntType(word_bits(bits)), LANES)
     word = ir.Constant(lanes, None)
-    for step, place in enumerate(places):
+    for number, place in enumerate(places):
         codes = load_vector(builder, builder.gep(turned, [ir.Constant(I32, place)]), _BYTES)
-        if first:
-            codes = builder.lshr(codes, constant(_BYTES, first))
+        if from_bit:
+            codes = builder.lshr(codes, constant(_BYTES, from_bit))
         code = builder.zext(builder.and_(codes, constant(_BYTES, (1 << bits) - 1)), lanes)
-        word = builder.or_(word, builder.shl(code, constant(lanes, first_bit(step, bits))))
+        word = builder.or_(word, builder.shl(code, constant(lanes, first_bit(number, bits))))
     return word

@@ -62,7 +62,7 @@ class Head:
         return bits
 
     def bits(self, place: int, first: int, count: int) -> Any:
-        """`count` bits of a byte from bit `first` on, int8."""
+        """`count` bits of a byte from bit `first` on, fewer than eight: an int8, not below 0."""
         byte = self.byte(place)
         if first:
             byte = self.builder.lshr(byte, constant(byte.type, first))
@@ -73,11 +73,11 @@ class Head:
         return self.builder.or_(low, self.shifted(high, num_low))
 
     def less(self, value: Any, offset: int) -> Any:
-        """A whole number minus a constant."""
+        """An int8 minus a constant."""
         return self.builder.sub(value, constant(value.type, offset))
 
     def times(self, number: Any, whole: Any) -> Any:
-        """A float32 times an int8."""
+        """A float32 times an int8, of two's complement."""
         return self.builder.fmul(number, self.builder.sitofp(whole, self._floats))
 
     def negative(self, number: Any) -> Any:

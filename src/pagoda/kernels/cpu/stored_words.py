@@ -50,15 +50,20 @@ _AHEAD_BYTES = 8192 if TOGETHER == 2 else 4096
 
 
 def word_bits(bits: int) -> int:
-    """Of a word that holds parts of so many bits."""
+    """Bits of a word that holds parts of so many bits."""
     return min(I32.width, STEPS * bits)
 
 
-def first_bit(step: int, bits: int) -> int:
-    """Where the part of a step of a word begins, of so many bits."""
-    place = step % BYTES
-    first = 8 * place if word_bits(bits) == I32.width else (0, 8, 4, 12)[place]
-    return first + bits * (step // BYTES)
+def word_steps(bits: int) -> int:
+    """Steps whose parts, of so many bits, a word holds."""
+    return word_bits(bits) // bits
+
+
+def first_bit(place: int, bits: int) -> int:
+    """Where a part of so many bits begins, of a step by its place in a word."""
+    byte = place % BYTES
+    first = 8 * byte if word_bits(bits) == I32.width else (0, 8, 4, 12)[byte]
+    return first + bits * (place // BYTES)
 
 
 def code_offset(stored: StoredType) -> int:
@@ -154,7 +159,8 @@ class Words:
         self._high = self._load(builder.gep(start, [index(low_bytes)]), stored.high_bits)
 
     def _load(self, start: Any, bits: int) -> Callable[[int], Any]:
-        """What loads a word by its number when it is first wanted: registers are few."""
+        """What loads a word by its number when it is first wanted: those of a span together
+        would have to wait in memory."""
         builder = self._builder
 
         @cache
@@ -202,7 +208,7 @@ class Words:
 
     def _place(self, step: int, bits: int) -> tuple[int, int]:
         """The word of a step, and where its part begins there."""
-        number, place = divmod(step, word_bits(bits) // bits)
+        number, place = divmod(step, word_steps(bits))
         return number, first_bit(place, bits)
 
     def code_bytes(self, number: int) -> Any:
@@ -210,19 +216,25 @@ class Words:
 
         Those of fewer than eight bits are raised by the type's offset, and so not below zero.
         """
-        stored, builder, bits = self._stored, self._builder, self._stored.low_bits
-        word, place = divmod(number, 8 // bits)
-        found = self._part(self._unsigned(word), bits * place, bits, 0, _EVERY_BYTE)
+        stored, builder = self._stored, self._builder
+        found = self._byte_parts(self._unsigned, number, stored.low_bits, 0)
         if stored.high_bits:
-            width = word_bits(stored.high_bits)
-            which, place = divmod(number, width // BYTES // stored.high_bits)
-            word = self._high(which)
-            if width < I32.width:
-                word = builder.or_(word, builder.shl(word, constant(self._kind, 12)))
-            first = stored.high_bits * place
-            high = self._part(word, first, stored.high_bits, bits, _EVERY_BYTE)
+            high = self._byte_parts(self._high, number, stored.high_bits, stored.low_bits)
             found = builder.or_(found, high)
         return found
+
+    def _byte_parts(
+        self, word_of: Callable[[int], Any], number: int, bits: int, target: int
+    ) -> Any:
+        """Parts of so many bits of those steps, moved to bit `target` of their bytes.
+
+        word_of: gives a word by its number.
+        """
+        which, place = divmod(number, word_steps(bits) // BYTES)
+        word = word_of(which)
+        if word_bits(bits) < I32.width:
+            word = self._builder.or_(word, self._builder.shl(word, constant(self._kind, 12)))
+        return self._part(word, bits * place, bits, target, _EVERY_BYTE)
 
     def _unsigned(self, number: int) -> Any:
         """A low word whose codes are raised to be none below zero."""
