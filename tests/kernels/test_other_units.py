@@ -96,13 +96,18 @@ def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(kept, cpu, num_fo
     assert words == ["True", str(cpu == "sapphirerapids")] * 2 * num_forms
 
 
-SHORT_TABLES = """
+def replacing(fields: str) -> str:
+    """How a program begins whose CPU has other fields of `UNIT`."""
+    return f"""
 from dataclasses import replace
 
 import pagoda.kernels.cpu.vector as vector
 
-vector.UNIT = replace(vector.UNIT, long_tables=False)
+vector.UNIT = replace(vector.UNIT, {fields})
 """
+
+
+SHORT_TABLES = replacing("long_tables=False")
 
 
 def assert_passed_by(kept: KeptAnswers, begins: str, tests: Sequence[str]) -> None:
@@ -132,7 +137,7 @@ def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(kept):
     assert_passed_by(kept, SHORT_TABLES, [*cases, *STORED, few_rows])
 
 
-NO_TABLES = SHORT_TABLES.replace("long_tables=False", "long_tables=False, looks_up_bytes=False")
+NO_TABLES = replacing("long_tables=False, looks_up_bytes=False")
 
 
 def test_paths_are_read_on_a_cpu_that_looks_up_no_bytes(kept):
@@ -144,13 +149,13 @@ ONE_BY_ONE = "pairs=False", "pairs=False, long_tables=False"
 """With long tables, where there are any, and without; never with products of pairs."""
 
 
-@pytest.mark.parametrize("replaced", ONE_BY_ONE)
-def test_stored_numbers_are_right_without_products_of_pairs(kept, replaced):
+@pytest.mark.parametrize("fields", ONE_BY_ONE)
+def test_stored_numbers_are_right_without_products_of_pairs(kept, fields):
     """What is multiplied then, numbers of slices, is the plain form's affair too."""
-    assert_passed_by(kept, SHORT_TABLES.replace("long_tables=False", replaced), STORED)
+    assert_passed_by(kept, replacing(fields), STORED)
 
 
-NO_HALVES = SHORT_TABLES.replace("long_tables=False", "halves=False")
+NO_HALVES = replacing("halves=False")
 
 
 def test_halves_are_read_and_written_without_an_instruction_for_them(kept):
@@ -160,13 +165,7 @@ def test_halves_are_read_and_written_without_an_instruction_for_them(kept):
     assert_passed_by(kept, NO_HALVES, [subnormal, scales, *STORED])
 
 
-LAYOUT = """
-from dataclasses import replace
-
-import pagoda.kernels.cpu.vector as vector
-
-vector.UNIT = replace(vector.UNIT, pairs=True, byte_products=0, looks_up_bytes=False)
-
+LAYOUT = f"""{replacing("pairs=True, byte_products=0, looks_up_bytes=False")}
 from pagoda.kernels.cpu.stored_words import TOGETHER
 
 assert TOGETHER == 2

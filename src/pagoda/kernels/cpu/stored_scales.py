@@ -43,7 +43,7 @@ class Scales:
             source = builder.gep(head, [index(places[place] * PANEL)])
             return load_vector(builder, source, bytes_of)
 
-        block = Head(builder, byte, floats())
+        block = Head(builder, byte)
         for number in range(self._count):
             scale, addend = self._stored.scale(block, number)
             if self._bias:

@@ -24,7 +24,7 @@ from llvmlite import ir
 from pagoda.kernels.block_types import BLOCK_TYPES, CODES, GROUPED_TYPES, SCALE_BYTES, GroupedType
 from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant
-from pagoda.kernels.cpu.vector import I32
+from pagoda.kernels.cpu.vector import I32, LANES, floats
 
 Position = tuple[int, int]
 """A byte of a block, and the lowest bit in it."""
@@ -35,9 +35,9 @@ Scale = tuple[Any, Any]
 class Head:
     """A block's bytes beside its codes, of sixteen rows at once, while code is emitted."""
 
-    def __init__(self, builder: Any, byte: Callable[[int], Any], floats: Any) -> None:
-        """`byte`: gives byte `n` of each row's block, int8; floats: the type of as many float32."""
-        self.builder, self.byte, self._floats = builder, byte, floats
+    def __init__(self, builder: Any, byte: Callable[[int], Any]) -> None:
+        """`byte`: gives byte `n` of each row's block, [16] int8."""
+        self.builder, self.byte = builder, byte
 
     def half(self, place: int) -> Any:
         """The float16 in two bytes, as float32; it is finite."""
@@ -46,19 +46,19 @@ class Head:
     def brain(self, place: int) -> Any:
         """The bfloat16 in two bytes, as float32."""
         bits = self._together(place, 2, I32)
-        return self.builder.bitcast(self.shifted(bits, 16), self._floats)
+        return self.builder.bitcast(self.shifted(bits, 16), floats())
 
     def single(self, place: int) -> Any:
         """The float32 in four bytes."""
-        return self.builder.bitcast(self._together(place, 4, I32), self._floats)
+        return self.builder.bitcast(self._together(place, 4, I32), floats())
 
     def _together(self, place: int, count: int, kind: Any) -> Any:
         """So many bytes as one whole number."""
-        wide, bits = ir.VectorType(kind, self._floats.count), None
-        for number in range(count):
-            own = self.builder.zext(self.byte(place + number), wide)
-            own = self.shifted(own, 8 * number) if number else own
-            bits = own if bits is None else self.builder.or_(bits, own)
+        wide = ir.VectorType(kind, LANES)
+        bits = self.builder.zext(self.byte(place), wide)
+        for number in range(1, count):
+            more = self.builder.zext(self.byte(place + number), wide)
+            bits = self.builder.or_(bits, self.shifted(more, 8 * number))
         return bits
 
     def bits(self, place: int, first: int, count: int) -> Any:
@@ -78,7 +78,7 @@ class Head:
 
     def times(self, number: Any, whole: Any) -> Any:
         """A float32 times an int8, of two's complement."""
-        return self.builder.fmul(number, self.builder.sitofp(whole, self._floats))
+        return self.builder.fmul(number, self.builder.sitofp(whole, floats()))
 
     def negative(self, number: Any) -> Any:
         """A float32 with its sign turned."""
