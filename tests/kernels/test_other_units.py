@@ -123,9 +123,10 @@ def assert_passed_by(kept: KeptAnswers, begins: str, tests: Sequence[str]) -> No
 FOLDER = Path(__file__).parent
 STORED = tuple(
     f"{FOLDER}/test_stored_panels.py::test_every_number_is_the_de_quantised_one[{name}]"
-    for name in ("Q5_0", "Q5_K", "Q3_K", "Q6_K", "Q8_0", "IQ4_XS")
+    for name in ("Q4_0", "Q5_0", "Q5_K", "Q3_K", "Q6_K", "Q8_0", "IQ4_XS")
 )
-"""One high bit in spans and in larger blocks, with an addend and without; two; none; a table."""
+"""None above the low bits, less an offset; one in spans and in larger blocks, with an addend and
+without; two; eight together; a table."""
 
 
 def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(kept):

@@ -38,7 +38,7 @@ class ByteCodes:
     def of(cls, stored: StoredType) -> ByteCodes:
         """For one of `BYTE_TYPES`."""
         if not (stored.is_signed or stored.table):
-            most = (1 << (stored.low_bits + stored.high_bits)) - 1
+            most = (1 << stored.bits) - 1
             return cls(signed=False, most=most, bias=stored.offset)
         bias, most = (0, _HALF) if TAKES_SIGNED else (_HALF, 2 * _HALF - 1)
         table = tuple(int(entry) + bias for entry in stored.table)

@@ -36,6 +36,18 @@ LANE_BY_LANE: Order = tuple((lane, row) for lane in range(LANES) for row in (0, 
 """Shorts have the first two rows in their lower bytes, and the others in the upper ones."""
 
 
+def look_up_shorts(builder: Any, tables: Sequence[Any], places: Any) -> Any:
+    """[32] int16: of each short the entry that its lowest five bits name, or six of two tables.
+
+    tables: [32] int16 each, one after the other; places: [32] int16.
+    """
+    if len(tables) == 1:
+        return instruction(builder, "llvm.x86.avx512.permvar.hi.512", [tables[0], places])
+    first, second = tables
+    name = "llvm.x86.avx512.vpermi2var.hi.512"
+    return instruction(builder, name, [first, places, second])
+
+
 def rows_of_bytes(builder: Any, source: Any, stride: int, first: int, count: int) -> Any:
     """Rows of sixteen bytes, [16 · count] int8, `stride` bytes from one to the next."""
     if stride == LANES:

@@ -7,7 +7,6 @@ For CPUs with long tables (`UNIT.long_tables`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +27,7 @@ from pagoda.kernels.cpu.long_vectors import (
     QUARTER_BY_QUARTER,
     SHORTS,
     Order,
+    look_up_shorts,
 )
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import I32, LANES, index, instruction, lane_numbers, load_vector
@@ -75,16 +75,8 @@ class LevelPairs:
         builder = self._builder
         first = builder.bitcast(codes, SHORTS)
         places = first, builder.lshr(first, constant(SHORTS, 8))
-        found = [self._looked_up(self._tables[width], each) for each in places]
+        found = [look_up_shorts(builder, self._tables[width], each) for each in places]
         return [builder.bitcast(each, ir.VectorType(I32, LANES)) for each in found]
-
-    def _looked_up(self, tables: Sequence[Any], places: Any) -> Any:
-        if len(tables) == 1:
-            name = "llvm.x86.avx512.permvar.hi.512"
-            return instruction(self._builder, name, [tables[0], places])
-        first, second = tables
-        name = "llvm.x86.avx512.vpermi2var.hi.512"
-        return instruction(self._builder, name, [first, places, second])
 
 
 class SignedPairs:

@@ -118,7 +118,13 @@ class StoredType:
     table: tuple[float, ...] = ()
     """What codes name, where they are no numbers."""
     scale_bits: int = 0
-    """Bits of a scale's fraction, where scales are of float16's size and have no addend; else 0."""
+    """Of a scale's fraction, where codes have eight bits and scales float16's size and no addend;
+    else 0."""
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return self.low_bits + self.high_bits
 
     @property
     def block_values(self) -> int:
@@ -212,7 +218,7 @@ _TYPES = (
     StoredType("Q4_1", 32, 4, _nibbles(4, 16), _scale_and_minimum, halves=(0, 2)),
     StoredType(
         "Q5_0", 32, 4, _nibbles(6, 16), _one_scale,
-        high_bits=1, high=_in_order(2, 1), offset=16, scale_bits=11,
+        high_bits=1, high=_in_order(2, 1), offset=16,
     ),
     StoredType(
         "Q5_1", 32, 4, _nibbles(8, 16), _scale_and_minimum,
@@ -222,7 +228,7 @@ _TYPES = (
     StoredType("Q2_K", 16, 2, _planes(16, 32, 2), _two_bit, halves=(80, 82)),
     StoredType(
         "Q3_K", 16, 2, _planes(32, 32, 2), _three_bit,
-        halves=(108,), high_bits=1, high=_planes(0, 32, 1), offset=4, scale_bits=11 + 6,
+        halves=(108,), high_bits=1, high=_planes(0, 32, 1), offset=4,
     ),
     StoredType("Q4_K", 32, 4, _nibbles(16, 32), _six_bit_pairs, halves=(0, 2)),
     StoredType(
@@ -231,7 +237,7 @@ _TYPES = (
     ),
     StoredType(
         "Q6_K", 16, 4, _nibbles(0, 64), _six_bit,
-        halves=(208,), high_bits=2, high=_planes(128, 32, 2), offset=32, scale_bits=11 + 8,
+        halves=(208,), high_bits=2, high=_planes(128, 32, 2), offset=32,
     ),
     StoredType("IQ4_NL", 32, 4, _nibbles(2, 16), _one_scale, table=_NON_LINEAR),
     StoredType("IQ4_XS", 32, 4, _nibbles(8, 16), _four_bit_table, table=_NON_LINEAR),

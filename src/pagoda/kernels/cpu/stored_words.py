@@ -76,7 +76,7 @@ def code_offset(stored: StoredType) -> int:
 
 def span_bytes(stored: StoredType) -> int:
     """Bytes of a band's span."""
-    return LANES * STEPS * (stored.low_bits + stored.high_bits) // 8
+    return LANES * STEPS * stored.bits // 8
 
 
 def codes_of_span(builder: Any, stored: StoredType, block: Any, row: Any, span: Any) -> Any:
