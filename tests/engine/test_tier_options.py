@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import json
 import os
 import time
 from collections.abc import Iterable
@@ -217,6 +218,39 @@ def test_weights_are_told_apart_by_what_they_hold(
     assert weights_digest(ModelFiles("gguf", moved, "elsewhere")) == first, "called something else"
     monkeypatch.setattr("pagoda.engine.transfers.weights_digest._digest", lambda paths: "asked")
     assert weights_digest(locate(tiny_directory)) == "asked"
+
+
+def test_weights_are_those_that_the_index_names(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.safetensors").write_bytes(name.encode())
+    found = set()
+    for name in ("first", "second", "first"):
+        index = {"weight_map": {"embedding": f"{name}.safetensors"}}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+        found.add(weights_digest(ModelFiles("directory", tmp_path, "model")))
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("left", [bytes(64), b"\xff" * 64, b"", b"0" * 64, b"0" * 200])
+def test_a_digest_that_was_not_kept_whole_is_found_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    files = ModelFiles("directory", tmp_path, "model")
+    digest = weights_digest(files)
+    (kept,) = (tmp_path / "cache" / "pagoda" / "weights").iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(left)
+    assert weights_digest(files) == digest
+    assert kept.read_bytes() == whole
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model.safetensors").write_bytes(b"two")
+    second = weights_digest(ModelFiles("directory", other, "model"))
+    (kept_too,) = set(kept.parent.iterdir()) - {kept}
+    kept.write_bytes(kept_too.read_bytes())
+    assert weights_digest(files) == digest != second, "that of other files"
 
 
 def test_any_fact_makes_another_namespace(tiny_model: Model) -> None:

@@ -27,6 +27,8 @@ FRAME_BYTES = 5000
 ON_DISK_BYTES = 8192
 FRAMES = {name: bytes([number]) * FRAME_BYTES for number, name in enumerate(NAMES)}
 FOLDER = "pagoda.tiers.disk_folder"
+REST = "0123456789abcdef"
+"""What a process that dies leaves in `incoming`."""
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_the_bound_and_the_order_of_use_outlive_a_restart(
     assert load(first, 1) == [FRAMES[NAMES[1]]]
     first.close()
     file_of(path, 9).parent.mkdir(exist_ok=True)
-    (path / "incoming" / "rest").write_bytes(bytes(9000))
+    (path / "incoming" / REST).write_bytes(bytes(9000))
     second = make(4, clock=lambda: now[0])
     assert second.wait_until_counted(TIMEOUT_S)
     assert sorted(entry.name for entry in second.entries(TIMEOUT_S)) == [
@@ -127,9 +129,56 @@ def test_a_folder_that_is_gone_is_made_anew(make: Callable[..., DiskTier], path:
     store(tier, 0)
     path.rename(path.with_name("old"))
     assert load(tier, 0) == [None]
-    assert fault(lambda: store(tier, 1)) is TierFault.UNREACHABLE
     store(tier, 1)
     assert (held(tier), load(tier, 0, 1)) == ([1], [None, FRAMES[NAMES[1]]])
+
+
+def test_a_folder_in_the_place_of_another_is_counted_anew(
+    make: Callable[..., DiskTier], path: Path
+) -> None:
+    """As a disk that is mounted while a server runs."""
+    earlier = make(4)
+    store(earlier, 0, 1, 2, 3)
+    earlier.close()
+    path.rename(path.with_name("disk"))
+    tier = make(4)
+    store(tier, 4)
+    path.rename(path.with_name("below"))
+    path.with_name("disk").rename(path)
+    assert tier.wait_until_counted(TIMEOUT_S)
+    store(tier, 5)
+    assert sorted(held(tier)) == [1, 2, 3, 5]
+    assert tier.usage().num_bytes == 4 * ON_DISK_BYTES >= bytes_in(path / "frames")
+    assert fault(lambda: held(make())) is TierFault.IN_USE
+
+
+def test_on_another_file_system_a_folder_is_taken_but_none_is_made(path: Path) -> None:
+    """As what is there once a disk was unmounted."""
+    with pytest.raises(TierError, match="on another file system than before") as caught:
+        DiskFolder(path).take(device=path.parent.stat().st_dev + 1)
+    assert caught.value.reason is TierFault.UNREACHABLE
+    assert not path.exists()
+    made = DiskFolder(path)
+    device = made.take()
+    made.close()
+    again = DiskFolder(path)
+    assert again.take(device=device + 1) == device
+    again.close()
+
+
+def test_a_frame_that_somebody_removed_is_not_held_and_is_stored_again(
+    make: Callable[..., DiskTier], path: Path
+) -> None:
+    tier = make()
+    store(tier, 0, 1)
+    for number in (0, 1):
+        file_of(path, number).unlink()
+    assert held(tier) == []
+    assert tier.usage().num_bytes == 0
+    store(tier, 2)
+    file_of(path, 2).unlink()
+    store(tier, 2)
+    assert load(tier, 2) == [FRAMES[NAMES[2]]]
 
 
 @pytest.mark.parametrize("part", ["frames", "incoming", "pagoda-tier", "*"])
@@ -205,6 +254,28 @@ def test_another_program_s_folder_is_left_alone(make: Callable[..., DiskTier], p
         held(make(None))
 
 
+@pytest.mark.parametrize("name", ["incoming/thesis.docx", "lock"])
+def test_what_is_only_called_like_a_tier_s_is_left_alone(
+    make: Callable[..., DiskTier], path: Path, name: str
+) -> None:
+    mine = path / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine, since 2019")
+    for call in (lambda: make().holds([], TIMEOUT_S), lambda: store(make(), 0)):
+        assert fault(call) is TierFault.FOREIGN
+    assert mine.read_text() == "mine, since 2019"
+
+
+def test_a_tier_removes_nothing_else_of_incoming(make: Callable[..., DiskTier], path: Path) -> None:
+    first = make()
+    store(first, 0)
+    first.close()
+    for name in (REST, "thesis.docx"):
+        (path / "incoming" / name).write_text("text")
+    assert held(make()) == [0]
+    assert [each.name for each in (path / "incoming").iterdir()] == ["thesis.docx"]
+
+
 def test_a_folder_whose_maker_was_killed_is_made_to_its_end(tmp_path: Path) -> None:
     made = DiskTier(tmp_path / "kv", 10**6)
     store(made, 0)
@@ -216,7 +287,7 @@ def test_a_folder_whose_maker_was_killed_is_made_to_its_end(tmp_path: Path) -> N
         for name in left:
             if name == "incoming":
                 (path / name).mkdir()
-                (path / name / "rest").write_bytes(b"pagoda")
+                (path / name / REST).write_bytes(b"pagoda")
             else:
                 (path / name).write_bytes((tmp_path / "kv" / name).read_bytes())
         tier = DiskTier(path, 10**6)
@@ -356,6 +427,20 @@ def test_a_disk_that_hangs_is_not_waited_for(
     calls[call]()
     store(tier, 2)
     assert load(tier, 2) == [FRAMES[NAMES[2]]]
+
+
+def test_stores_behind_one_that_hangs_are_given_up_and_reads_go_on(
+    make: Callable[..., DiskTier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = make()
+    store(tier, 0)
+    answers = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(tier._opened(), "write", lambda *_: answers.wait(TIMEOUT_S))
+        for _ in range(40):  # more than a tier has threads
+            assert fault(lambda: tier.store([(NAMES[1], b"x")], SHORT_S / 10)) is TierFault.TIMEOUT
+        assert load(tier, 0) == [FRAMES[NAMES[0]]]
+        answers.set()
 
 
 def test_what_is_there_is_loaded_before_it_is_counted(

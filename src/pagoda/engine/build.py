@@ -140,13 +140,14 @@ def _held(
     dtype = policy.dtype(options.dtype, spec.dtype, asked)
     types = of_kind.types(files)
     parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind, types))
+    scheme = of_kind.scheme(files)
     return hold(
         parts,
         dtype,
         types,
         keeps_stored=policy.keeps_stored(dtype, asked),
         quantised=quantised_types(parts, types, asked),
-        scheme=of_kind.scheme(files),
+        scheme=None if scheme is None else scheme.title,
     )
 
 

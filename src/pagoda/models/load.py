@@ -24,6 +24,7 @@ from pagoda.models.registry import (
     weight_names,
 )
 from pagoda.models.schemes.quantised_tensors import quantised_types
+from pagoda.models.schemes.scheme import Scheme
 from pagoda.models.weights import (
     DecoderWeights,
     Keeps,
@@ -42,8 +43,8 @@ class Format:
     source: Callable[[ModelFiles], TensorSource]
     types: Callable[[ModelFiles], Mapping[str, str]]
     """The type of each tensor that is quantised, by its name, as `StoredRows` has it."""
-    scheme: Callable[[ModelFiles], str | None]
-    """What quantised weights of safetensors are stored by."""
+    scheme: Callable[[ModelFiles], Scheme | None]
+    """What quantised weights of safetensors are stored by, with all that the config says of it."""
 
 
 def _directory_config(files: ModelFiles) -> ModelConfig:
@@ -69,9 +70,8 @@ def _directory_types(files: ModelFiles) -> Mapping[str, str]:
     return quantised_types(scheme, language_tensors(config, files.tensors))
 
 
-def _directory_scheme(files: ModelFiles) -> str | None:
-    scheme = read_quantization(read_directory_config(files.path))
-    return None if scheme is None else scheme.title
+def _directory_scheme(files: ModelFiles) -> Scheme | None:
+    return read_quantization(read_directory_config(files.path))
 
 
 FORMATS = {

@@ -65,6 +65,8 @@ class DiskTier(Tier):
         self._patience = Patience(f"disk {path}")
         self._opening = threading.Lock()
         self._folder: DiskFolder | None = None
+        self._device: int | None = None
+        """Of the folder's file system, once it was opened."""
         self._counted = threading.Event()
         self._storing = threading.Lock()
         """Held by the one who makes room and writes, so that nobody else takes the room."""
@@ -80,11 +82,10 @@ class DiskTier(Tier):
     def holds(self, names: Sequence[str], timeout_s: float) -> list[bool]:
         def ask() -> list[bool]:
             folder = self._opened()
-            if self._is_certain():
-                self._use(names)
-                with self._lock:
-                    return [name in self._used_at for name in names]
-            return [folder.holds(name) for name in names]
+            if not self._is_certain():
+                return [folder.holds(name) for name in names]
+            self._use(names)
+            return [self._is_known(folder, name) for name in names]
 
         return self._patience.call(ask, timeout_s)
 
@@ -119,31 +120,42 @@ class DiskTier(Tier):
                 raise TierError(TierFault.DENIED, limit)
             if not self._counted.wait(deadline.left_s()):
                 raise TierError(TierFault.TIMEOUT, f"{self._path} is still being counted")
-            with self._storing:
-                try:
-                    for position, (name, frame) in enumerate(frames):
-                        deadline.left_s()  # or raises
-                        self._store(folder, name, frame, position)
-                finally:
-                    self._use([name for name, _ in frames])
+            if not self._storing.acquire(timeout=deadline.left_s()):
+                raise deadline.error()
+            try:
+                for position, (name, frame) in enumerate(frames):
+                    deadline.left_s()  # or raises
+                    self._store(folder, name, frame, position)
+            finally:
+                self._storing.release()
+                self._use([name for name, _ in frames])
 
         self._patience.call(write, timeout_s)
 
     def _store(self, folder: DiskFolder, name: str, frame: FrameBytes, position: int) -> None:
-        with self._lock:
-            if name in self._used_at:
-                return
+        if self._is_known(folder, name):
+            return
         num_bytes, used_at = on_disk(len(frame)), self._moment(position)
         self._make_room(folder, name, num_bytes)
         try:
             folder.write(name, frame, used_at)
         except TierError:
-            if not folder.is_there():
+            if not folder.is_whole():
                 self._reopen(folder)
             raise
         with self._lock:
             self._used_at[name] = used_at
             self._order.put(name, num_bytes)
+
+    def _is_known(self, folder: DiskFolder, name: str) -> bool:
+        """It was counted and is there: a command, or a person, may remove it at any time."""
+        with self._lock:
+            if name not in self._used_at:
+                return False
+        is_there = folder.holds(name)
+        if not is_there:
+            self._miss(folder, name)
+        return is_there
 
     def _make_room(self, folder: DiskFolder, name: str, num_bytes: int) -> None:
         """Remove what was used least recently, within shares, until so many bytes more are within
@@ -216,14 +228,17 @@ class DiskTier(Tier):
             self._folder.close()
 
     def _opened(self) -> DiskFolder:
-        """The folder, opened now if it was not yet. Raises `TierError`."""
+        """The folder, opened now if it was not yet, or is another one now. Raises `TierError`."""
+        folder = self._folder
+        if folder is not None and self._stores and not folder.is_there():
+            self._reopen(folder)
         with self._opening:
             if self._closed:
                 raise TierError(TierFault.UNREACHABLE, f"{self._path} was closed")
             if self._folder is None:
                 folder = DiskFolder(self._path)
                 if self._stores:
-                    folder.take()
+                    self._device = folder.take(self._device)
                 else:
                     folder.inspect()
                 self._folder = folder
@@ -233,7 +248,7 @@ class DiskTier(Tier):
             return self._folder
 
     def _reopen(self, folder: DiskFolder) -> None:
-        """The folder is gone: the next call makes it anew."""
+        """The folder is gone, or parts of it are: the next call makes it anew."""
         with self._opening:
             if self._folder is folder:
                 folder.close()

@@ -7,8 +7,8 @@
     quarantine/NAME      bad frames, a few of them, for whoever wants to know why
 
 A frame gets its name by a move within the file system, so a process that dies leaves whole frames
-and some rest in `incoming`, which the next one removes. Nothing is flushed: what a machine that
-loses its power leaves is told from a frame by its length or its checksum.
+and some rest in `incoming`, which the next one removes. Frames are not flushed: what a machine that
+loses its power leaves is told from one by its length or its checksum.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,8 +31,10 @@ _LOCK = "lock"
 _FRAMES = "frames"
 _INCOMING = "incoming"
 _QUARANTINE = "quarantine"
-_UNMARKED = frozenset((_LOCK, _INCOMING, "lost+found"))
-"""What may lie in a folder that is no tier's yet: whoever was making it may have been killed."""
+_UNFINISHED = re.compile(r"[0-9a-f]{16}")
+"""Names in `incoming`."""
+_OWNER = re.compile(rb"[0-9]{0,20}")
+"""What `lock` holds."""
 _MOST_QUARANTINED = 32
 _PAGE = 4096
 _FAULTS = {
@@ -57,13 +60,21 @@ class DiskFolder:
         self._root = root
         self._lock: int | None = None
 
-    def take(self) -> None:
+    def take(self, device: int | None = None) -> int:
         """Make the folder where it is not there, take the lock, remove what an earlier process
-        left unfinished. Raises `TierError` for a folder that is another program's or in use."""
+        left unfinished. Returns the number of the file system that it is on.
+
+        device: that of the folder that was there before; on another one a tier's folder is taken,
+        but none is made, since a disk may have been unmounted. Raises `TierError` for a folder that
+        is another program's or in use.
+        """
         self.require_free()
+        if device is not None:
+            self._require_mounted(device)
         with self._errors("cannot be opened"):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._take_over()
+            return self._root.stat().st_dev
 
     def require_free(self) -> None:
         """Nothing is there, or a tier's folder that nobody stores in. Raises `TierError` for what
@@ -74,8 +85,24 @@ class DiskFolder:
             if _MARKER in found:
                 self._require_mark()
                 self._require_unlocked()
-            elif found - _UNMARKED:
+            elif not all(map(self._is_unfinished, found)):
                 self._refuse_foreign("holds other files")
+
+    def _is_unfinished(self, name: str) -> bool:
+        """May lie in a folder that is no tier's yet: whoever was making it may have been killed."""
+        path = self._root / name
+        if name == _LOCK:
+            return _OWNER.fullmatch(_read(path, _PAGE)) is not None
+        if name == _INCOMING and path.is_dir():
+            return all(map(_UNFINISHED.fullmatch, os.listdir(path)))
+        return name == "lost+found"
+
+    def _require_mounted(self, device: int) -> None:
+        with self._errors("cannot be opened"):
+            there = next(path for path in (self._root, *self._root.parents) if path.exists())
+            if there.stat().st_dev != device and not (self._root / _MARKER).exists():
+                limit = f"{self._root} is on another file system than before: is its disk mounted?"
+                raise TierError(TierFault.UNREACHABLE, limit)
 
     def inspect(self) -> None:
         """Another process may be storing here: nothing is made, and nothing can be written. Raises
@@ -90,9 +117,10 @@ class DiskFolder:
         try:
             (self._root / _INCOMING).mkdir(mode=0o700, exist_ok=True)
             for path in (self._root / _INCOMING).iterdir():
-                path.unlink()
+                if _UNFINISHED.fullmatch(path.name):
+                    path.unlink()
             if not (self._root / _MARKER).exists():
-                self._write(_MARK, self._root / _MARKER)
+                self._write(_MARK, self._root / _MARKER, is_flushed=True)
             for name in (_FRAMES, _QUARANTINE):
                 (self._root / name).mkdir(mode=0o700, exist_ok=True)
         except BaseException:
@@ -128,7 +156,7 @@ class DiskFolder:
 
     def _locked(self, flags: int, kind: int) -> int:
         """The lock's descriptor. Raises `TierError` where another process has it."""
-        lock = os.open(self._root / _LOCK, flags | os.O_CLOEXEC, 0o600)
+        lock = os.open(self._root / _LOCK, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -142,7 +170,15 @@ class DiskFolder:
         return lock
 
     def is_there(self) -> bool:
-        """False: it was removed or unmounted since it was opened, or parts of it were."""
+        """False: it was removed, unmounted or replaced since it was taken."""
+        if self._lock is None:
+            return False
+        with suppress(OSError):
+            return os.path.samestat(os.fstat(self._lock), os.stat(self._root / _LOCK))
+        return False
+
+    def is_whole(self) -> bool:
+        """False: parts of it were removed."""
         with suppress(OSError):
             return all((self._root / name).exists() for name in (_MARKER, _FRAMES, _INCOMING))
         return False
@@ -169,7 +205,14 @@ class DiskFolder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             self._write(frame, path, used_at)
 
-    def _write(self, content: FrameBytes, path: Path, used_at: float | None = None) -> None:
+    def _write(
+        self,
+        content: FrameBytes,
+        path: Path,
+        used_at: float | None = None,
+        *,
+        is_flushed: bool = False,
+    ) -> None:
         incoming = self._root / _INCOMING / os.urandom(8).hex()
         try:
             with open(incoming, "xb", buffering=0, opener=_private) as file:
@@ -178,6 +221,8 @@ class DiskFolder:
                     left = left[file.write(left) :]
                 if used_at is not None:
                     _set_time(file.fileno(), used_at)
+                if is_flushed:
+                    os.fsync(file.fileno())
             incoming.replace(path)
         except BaseException:
             with suppress(OSError):

@@ -9,6 +9,7 @@ from secrets import token_hex
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.transfers.weights_digest import weights_digest
 from pagoda.models.decoder import DecoderSpec
+from pagoda.models.load import FORMATS
 from pagoda.models.locate import ModelFiles
 from pagoda.sizing.held_weights import HeldWeights
 from pagoda.tiers.namespace import Namespace
@@ -30,6 +31,7 @@ def namespace_of(
     """`codecs`: how K and V are stored, calibrations included. `form`: what blocks may have gone
     through on a tier, and its calibration; "": nothing that loses anything. `files`: None where
     there are weights alone, which are nobody else's then."""
+    scheme = None if files is None else FORMATS[files.kind].scheme(files)
     return Namespace(
         {
             "form": _VERSION,
@@ -42,6 +44,7 @@ def namespace_of(
             "block size": cache.block_size,
             "layout": _digest(replace(cache, under_way_tokens=0)),
             "numerics": numerics,
+            **({} if scheme is None else {"scheme": repr(scheme)}),
             **({"lossy form": form} if form else {}),
         },
         "" if files is None else files.name,

@@ -5,6 +5,8 @@ their path, size, times, inode and device. The time of the last change of any ki
 since the other can be set back:
 
     ~/.cache/pagoda/weights/DIGEST-OF-THE-LIST      or under XDG_CACHE_HOME
+
+A digest lies there with a checksum, so that what a power failure leaves is not taken for one.
 """
 
 from __future__ import annotations
@@ -18,24 +20,23 @@ from pathlib import Path
 import xxhash
 
 from pagoda.models.locate import ModelFiles
+from pagoda.models.tensor_files import tensor_files
 
 _PIECE_BYTES = 16 * 2**20
-_VERSION = 2
+_VERSION = 3
 """Of digests: those that were kept by another are not taken."""
 
 
 def weights_digest(files: ModelFiles) -> str:
-    """Hex digits that stand for the content of all of a model's weight files, whatever these and
-    their folder are called."""
+    """Hex digits that stand for the content of all files that a model's weights are read from,
+    whatever these and their folder are called."""
     paths = [files.path]
     if files.kind == "directory":
-        paths = sorted(files.path.glob("*.safetensors"))
+        paths = tensor_files(files.path)
     kept = _kept_at(paths)
-    if kept is not None:
-        with contextlib.suppress(OSError):
-            found = kept.read_text("ascii")
-            if len(found) == 2 * sha256().digest_size:
-                return found
+    found = None if kept is None else _read(kept)
+    if found is not None:
+        return found
     digest = _digest(paths)
     if kept is not None:
         _keep(kept, digest)
@@ -69,10 +70,25 @@ def _kept_at(paths: list[Path]) -> Path | None:
     return folder / sha256(json.dumps(listed).encode()).hexdigest()
 
 
+def _read(kept: Path) -> str | None:
+    """The digest there; None for anything else."""
+    with contextlib.suppress(OSError):
+        content = kept.read_bytes()
+        digest = content[: 2 * sha256().digest_size].decode("ascii", "replace")
+        if content == _line(kept, digest):
+            return digest
+    return None
+
+
+def _line(kept: Path, digest: str) -> bytes:
+    checksum = sha256(f"{kept.name} {digest}".encode()).hexdigest()
+    return f"{digest} {checksum}\n".encode()
+
+
 def _keep(kept: Path, digest: str) -> None:
     """Where it cannot be kept, the next start reads the files again."""
     with contextlib.suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
-        fresh.write_text(digest, "ascii")
+        fresh.write_bytes(_line(kept, digest))
         fresh.replace(kept)
