@@ -55,6 +55,54 @@ def test_an_answer_of_another_program_is_no_answer(
     assert not (tmp_path / "new").exists()
 
 
+@contextmanager
+def exporting(content: bytes) -> Iterator[str]:
+    """A server that has one session."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("X-Pagoda-Exported-Tokens", "7")
+            self.send_header("X-Pagoda-Tokens", "8")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with serving(Handler) as url:
+        yield url
+
+
+@pytest.mark.parametrize("name", [".", "/", "nowhere/x", "x" * 300])
+def test_a_session_that_cannot_be_written_is_told(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with exporting(b"x") as url:
+        assert run(["session", "export", "x", name, "--url", url]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_is_written_beside_what_has_a_name_like_it(tmp_path: Path) -> None:
+    mine = tmp_path / "tea.part"
+    mine.write_bytes(b"mine")
+    with exporting(b"all of it") as url:
+        assert run(["session", "export", "x", str(tmp_path / "tea"), "--url", url]) == 0
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {
+        "tea": b"all of it",
+        "tea.part": b"mine",
+    }
+
+
+def test_a_session_comes_out_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    with saying(b"{}") as url:
+        assert run(["session", "import", "/dev/zero", "--url", url]) == 2
+    assert "file='/dev/zero': must be a file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["chat", "doctor", "explain", "session"])
 @pytest.mark.parametrize("key", ["schlüssel", ""])
 def test_what_is_no_key_is_refused(

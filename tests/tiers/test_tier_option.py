@@ -103,6 +103,13 @@ def test_what_is_refused(text: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+def test_a_home_that_nobody_has_is_refused() -> None:
+    option = parse_tier("disk:~nobody-here/kv,size=1GiB")
+    for use in (require_tier, lambda told: open_tier(told, 2**20)):
+        with pytest.raises(InvalidOptionError, match="nobody who has a home here"):
+            use(option)
+
+
 def test_nobody_sees_a_password() -> None:
     option = parse_tier("redis://u:s3cret@h:1/2")
     assert "s3cret" not in f"{option} {option!r}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +91,7 @@ def import_session(
         answer = client.post(
             "/sessions/import" if name is None else f"/sessions/import?id={quoted(name)}",
             content=_parts(content),
-            headers={"Content-Length": str(file.stat().st_size)},
+            headers={"Content-Length": str(os.fstat(content.fileno()).st_size)},
         )
     told = read_object(answer, "file", str(file), *_TOLD)
     reason = "" if told["reason"] is None else f" ({told['reason']})"
@@ -101,27 +104,33 @@ def _write(file: Path, answer: httpx.Response) -> int:
 
     Raises `InvalidOptionError` where it cannot be written.
     """
-    fresh = file.with_name(f"{file.name}.part")
     try:
-        with fresh.open("wb") as target:
-            for part in answer.iter_bytes(_PART_BYTES):
-                target.write(part)
-            num_bytes = target.tell()
-        fresh.replace(file)
+        descriptor, fresh = tempfile.mkstemp(".part", "session-", file.parent)
+        try:
+            with open(descriptor, "wb") as target:
+                for part in answer.iter_bytes(_PART_BYTES):
+                    target.write(part)
+                num_bytes = target.tell()
+            os.replace(fresh, file)
+        except BaseException:
+            os.unlink(fresh)
+            raise
     except OSError as error:
         raise InvalidOptionError(
             "file", str(file), f"cannot be written: {error.strerror}"
         ) from None
-    finally:
-        fresh.unlink(missing_ok=True)
     return num_bytes
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[BinaryIO]:
-    """Raises `InvalidOptionError` for a file that cannot be read."""
+    """Raises `InvalidOptionError` for a file that cannot be read, and for what is none."""
     try:
         with file.open("rb") as content:
+            if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
+                raise InvalidOptionError(
+                    "file", str(file), "must be a file: its size is told first"
+                )
             yield content
     except OSError as error:
         raise InvalidOptionError("file", str(file), f"cannot be read: {error.strerror}") from None

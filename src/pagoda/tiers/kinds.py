@@ -90,7 +90,11 @@ def _free_folder(option: TierOption) -> None:
 
 
 def _path(option: TierOption) -> Path:
-    return Path(option.address).expanduser()
+    try:
+        return Path(option.address).expanduser()
+    except RuntimeError:
+        limit = "begins with the name of nobody who has a home here"
+        raise InvalidOptionError(FIELD, str(option), limit) from None
 
 
 def _redis(option: TierOption, max_frame_bytes: int, shares: Shares) -> Tier:
