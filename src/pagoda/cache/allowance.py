@@ -32,8 +32,8 @@ class Allowance(NamedTuple):
 
     @property
     def is_capped(self) -> bool:
-        """The tenant's cap leaves less than the pool: others could not make room for it."""
-        return self.within_cap is not None and self.within_cap < self.in_pool
+        """The tenant's cap leaves no more than the pool: others could not make room for it."""
+        return self.within_cap is not None and self.within_cap <= self.in_pool
 
     @property
     def is_at_cap(self) -> bool:

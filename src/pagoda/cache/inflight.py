@@ -27,6 +27,10 @@ class InFlightBlocks:
         if self._owners.get(block_hash) is owner:
             del self._owners[block_hash]
 
+    def owner(self, block_hash: BlockHash) -> BlockTable | None:
+        """Who has announced this block; None: nobody."""
+        return self._owners.get(block_hash)
+
     def owners(self) -> set[BlockTable]:
         """Every sequence that others may be waiting for."""
         return set(self._owners.values())

@@ -143,6 +143,11 @@ class CacheManager:
         checks.require_hash(block_hash)
         return block_hash in self._in_flight
 
+    def announced_by(self, block_hash: BlockHash) -> BlockTable | None:
+        """The table of the sequence that is going to publish this block; None: nobody is."""
+        checks.require_hash(block_hash)
+        return self._in_flight.owner(block_hash)
+
     def published(self, key: BlockKey, group: int = 0) -> int | None:
         """The block of a group that is found by `key`; nobody writes to it while it can be."""
         return self._blocks.index.find(key, group)

@@ -111,7 +111,9 @@ class Partitions:
             return Allowance(in_pool)
         cap = own.quota.cap
         within_cap = None if cap is None else cap - own.num_held - num_own
-        return Allowance(in_pool, within_cap, own.num_due_beside(num_own))
+        own_due = own.num_due_beside(num_own)
+        # what others' sequences will want beyond what they can have is not taken off a floor
+        return Allowance(max(in_pool, own_due), within_cap, own_due)
 
     def is_within_floor(self, tenant: str) -> bool:
         """All that a tenant's sequences hold is due to it: others gain nothing if they drop it."""

@@ -4,7 +4,8 @@ Only whoever fits as a whole beside what is already running. Blocks that running
 certainly need for the tokens they have are spoken for, and one more for each, so that admission
 does not lead straight to preemption.
 
-    waits for a block that another computes    passed over
+    waits for a block that another computes    passed over, unless that one's turn comes later: then
+                                               it computes the block too
     waits for what lies outside the cache      passed over, with a seat and blocks as if it ran
     does not fit into the pool                 keeps all behind it waiting, in later lanes too; they
                                                get what their floors give them alone, as do all once
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 
 from pagoda.cache import CacheManager, PrefixMatch
 from pagoda.cache.match import UNREAD
+from pagoda.cache.prefix import BlockHash
 from pagoda.scheduling.in_hand import InHand
 from pagoda.scheduling.prefix_loads import PrefixLoads
 from pagoda.scheduling.queue import Lane, OrderedSequences
@@ -49,6 +51,8 @@ class Admitter:
         self._waiting = waiting
         self._loading: list[Sequence] = []
         """Those whose prefix was on its way when they were looked at last."""
+        self._lacking: set[Sequence] = set()
+        """Those that lacked room when they were looked at last."""
 
     def admitted(self, lane: Lane, step: StepBuilder) -> Iterator[tuple[Sequence, PrefixMatch]]:
         """Those of a lane that may begin, in order, with what the cache has of them.
@@ -64,10 +68,12 @@ class Admitter:
             if not self._has_room(lane, step):
                 break
             self._in_hand.request_id = sequence.request.request_id
+            if not self._comes_in_time(sequence.awaited_block, lane):
+                sequence.awaited_block = None
             if is_held_up(sequence, self._cache):
                 continue
             match = self._match(sequence)
-            if match.in_flight is not None:
+            if match.in_flight is not None and self._comes_in_time(match.in_flight, lane):
                 sequence.awaited_block = match.in_flight
                 continue
             if not self._fits(sequence, match, spoken_for, step):
@@ -82,6 +88,20 @@ class Admitter:
             num_more = self._cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
             spoken_for[lane.tenant] += num_more
         self._in_hand.request_id = None
+
+    def look_again(self) -> None:
+        """Blocks came back: whoever lacked room may have it now."""
+        for sequence in self._lacking:
+            sequence.lacks_room = False
+        self._lacking.clear()
+
+    def _comes_in_time(self, block: BlockHash | None, lane: Lane) -> bool:
+        """Whoever computes it, if anybody, is as urgent as the lane: others may never have a turn."""
+        later = [each for each in self._running.lanes if each.level > lane.level]
+        if block is None or not later:
+            return True
+        owner = self._cache.announced_by(block)
+        return all(each.table is not owner for other in later for each in self._running.of(other))
 
     def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
         """There are a token and a seat, and blocks for anybody or for whoever has a floor."""
@@ -123,6 +143,7 @@ class Admitter:
             allowance = allowance.due_alone()
         sequence.lacks_room = num_needed > allowance.num_blocks
         if sequence.lacks_room:
+            self._lacking.add(sequence)
             step.awaits_pool |= allowance.awaits_pool(num_needed)
         return not sequence.lacks_room
 

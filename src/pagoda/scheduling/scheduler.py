@@ -168,6 +168,7 @@ class Scheduler:
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
             self.cache.free(sequence.table, sequence.request.options.cache_hint)
+            self._admitter.look_again()
         else:
             self._waiting.remove(sequence)
             if sequence.awaited_load is not None:
@@ -186,6 +187,7 @@ class Scheduler:
         """
         self.cache.reset()
         self.loads.start_over()
+        self._admitter.look_again()
         before, self._register = self._register, Register(unfinished)
         self._waiting.clear()
         self._running.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, takewhile
 
 from pagoda.scheduling.queue import Lane, OrderedSequences, in_order
 from pagoda.scheduling.sequence import Sequence
@@ -77,9 +77,11 @@ class Seats:
         return max(0, self._num_due(tenant) - self._running.num_of(tenant))
 
     def _ready(self, lane: Lane) -> list[Sequence]:
-        """The first of a lane that could run in seats that are due to their tenant."""
+        """The first of a lane that could run in seats that are due to their tenant; nobody behind
+        one that lacks room."""
         num_lacking = self._num_lacking(lane.tenant)
         first = islice(self._waiting.of(lane), num_lacking) if num_lacking else ()
+        first = takewhile(lambda each: not each.lacks_room, first)
         return [sequence for sequence in first if self._is_ready(sequence)]
 
     def _victim(self, lane: Lane, victims: list[Sequence]) -> Sequence | None:
