@@ -80,9 +80,10 @@ class Seats:
         """The first of a lane that could run in seats that are due to their tenant; nobody behind
         one that lacks room."""
         num_lacking = self._num_lacking(lane.tenant)
-        first = islice(self._waiting.of(lane), num_lacking) if num_lacking else ()
-        first = takewhile(lambda each: not each.lacks_room, first)
-        return [sequence for sequence in first if self._is_ready(sequence)]
+        if not num_lacking:
+            return []
+        fitting = takewhile(lambda each: not each.lacks_room, self._waiting.of(lane))
+        return [each for each in islice(fitting, num_lacking) if self._is_ready(each)]
 
     def _victim(self, lane: Lane, victims: list[Sequence]) -> Sequence | None:
         """One of a tenant that has more than it is due, and whose turn comes after the lane's.

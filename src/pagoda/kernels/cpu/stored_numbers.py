@@ -74,7 +74,8 @@ class Numbers:
         if _has_pairs(stored):
             return self._from_pair(step)
         if _is_short(stored) and UNIT.table_lanes == LANES:
-            return look_up(self._builder, _entries(stored, LANES), self._words.shifted(step))
+            entries = _entries(stored, LANES).tolist()
+            return look_up(self._builder, entries, self._words.shifted(step))
         if stored.table:
             return look_up(self._builder, stored.table, self._words.code(step))
         if UNIT.long_tables:
