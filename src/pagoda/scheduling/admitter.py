@@ -96,7 +96,7 @@ class Admitter:
         self._lacking.clear()
 
     def _comes_in_time(self, block: BlockHash | None, lane: Lane) -> bool:
-        """Whoever computes it, if anybody, is as urgent as the lane: others may never have a turn."""
+        """Whoever computes it, if anybody, is as urgent as the lane: others may have no turn."""
         later = [each for each in self._running.lanes if each.level > lane.level]
         if block is None or not later:
             return True
