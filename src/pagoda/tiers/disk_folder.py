@@ -185,7 +185,11 @@ class DiskFolder:
 
     def holds(self, name: str) -> bool:
         with self._errors("cannot be read"):
-            return self._path(name).exists()
+            try:
+                os.stat(self._place(name))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
 
     def read(self, name: str, max_bytes: int, used_at: float | None) -> bytes | None:
         """A frame, or the first `max_bytes` of what lies there; None where nothing does.
@@ -262,7 +266,7 @@ class DiskFolder:
         with self._errors("cannot be listed"):
             for first in sorted(os.listdir(self._root / _FRAMES)):
                 for entry in _entries(self._root / _FRAMES / first):
-                    if _place_of(entry.name) == first:
+                    if _folder_of(entry.name) == first:
                         yield entry
 
     def close(self) -> None:
@@ -271,8 +275,12 @@ class DiskFolder:
             self._lock = None
 
     def _path(self, name: str) -> Path:
+        return Path(self._place(name))
+
+    def _place(self, name: str) -> str:
+        """Put together as a text, since a prompt asks for hundreds."""
         assert is_frame_name(name), name
-        return self._root / _FRAMES / _place_of(name) / name
+        return f"{self._root}/{_FRAMES}/{_folder_of(name)}/{name}"
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -284,7 +292,7 @@ class DiskFolder:
             raise TierError(reason, f"{self._root} {what}: {why}") from error
 
 
-def _place_of(name: str) -> str:
+def _folder_of(name: str) -> str:
     return name[SHORT_DIGITS + 1 : SHORT_DIGITS + 3]
 
 
