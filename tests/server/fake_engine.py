@@ -43,6 +43,8 @@ OTHER_NAME = "fake"
 MAX_MODEL_LEN = 64
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
 FIRST_WORD_ID = 1000
+OTHER_BYTES = {0: b"", 1: "é".encode(), 2: b""}
+"""Tokens that are neither words nor characters of their ids."""
 
 
 class FakeTokenizer:
@@ -103,7 +105,9 @@ class FakeTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         place = token_id - FIRST_WORD_ID
-        return (WORDS[place] if 0 <= place < len(WORDS) else chr(token_id)).encode()
+        if 0 <= place < len(WORDS):
+            return WORDS[place].encode()
+        return OTHER_BYTES.get(token_id, chr(token_id).encode())
 
 
 class FakeTransfers:

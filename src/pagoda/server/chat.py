@@ -228,9 +228,8 @@ class ChatAnswer(ChunkedAnswer):
         if choice.logprobs is None:
             return {}
         num_top = self._generation.sampling.logprobs or 0
-        token_ids, as_ids = choice.token_ids[start:], self._telling.tokens_as_ids
-        told = chat_logprobs(token_ids, choice.logprobs[start:], num_top, as_ids=as_ids)
-        return {"logprobs": told}
+        token_ids, logprobs = choice.token_ids[start:], choice.logprobs[start:]
+        return {"logprobs": chat_logprobs(token_ids, logprobs, num_top, self._names)}
 
     def _chunk(
         self, choices: list[ChatChunkChoice], usage: Usage | None = None

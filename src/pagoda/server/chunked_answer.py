@@ -18,6 +18,7 @@ from pagoda.server.responses import ErrorDetail, ErrorResponse, Usage, json_of
 from pagoda.server.streaming import ChoiceCursor, event
 from pagoda.server.telling import Telling, cut_short
 from pagoda.server.text_chunk import TextChunk, with_usage
+from pagoda.server.token_names import TokenNames
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
@@ -31,6 +32,7 @@ class ChunkedAnswer(Answer):
     def __init__(self, generation: Generation, telling: Telling) -> None:
         super().__init__(generation)
         self._telling = telling
+        self._names = TokenNames(generation.engine.tokenizer.token_bytes, telling.tokens_as_ids)
         self._untold = [each.warning for each in telling.ignored]
         generation.tally.ignored = tuple(dict.fromkeys(each.field for each in telling.ignored))
         self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(

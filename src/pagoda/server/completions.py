@@ -157,11 +157,10 @@ class CompletionAnswer(ChunkedAnswer):
         if item.prompt_index not in self._echoes:
             tokenizer, token_ids = self._generation.engine.tokenizer, item.output.prompt_token_ids
             self._echoes[item.prompt_index] = echoed_logprobs(
-                tokenizer.token_text(token_ids[0]),
                 token_ids,
                 item.output.prompt_logprobs or (),
                 offsets_in(text, token_ids, tokenizer.token_bytes, tokenizer.special_ids),
-                as_ids=self._telling.tokens_as_ids,
+                self._names,
             )
         return self._echoes[item.prompt_index]
 
@@ -172,7 +171,7 @@ class CompletionAnswer(ChunkedAnswer):
             token_ids,
             logprobs[start:],
             cursor.offsets.of(map(self._generation.text_bytes(), token_ids)),
-            as_ids=self._telling.tokens_as_ids,
+            self._names,
         )
         return WrittenLogprobs.of(shaped)
 
