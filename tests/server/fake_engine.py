@@ -357,4 +357,7 @@ def _prompt_logprobs(
 ) -> list[dict[int, Logprob] | None] | None:
     if sampling.prompt_logprobs is None:
         return None
-    return [None, *({token_id: Logprob(-2.0, 4, chr(token_id))} for token_id in token_ids[1:])]
+    likelier = {1: Logprob(-0.5, 1, "é"), 2: Logprob(-1.5, 2, "")}
+    kept = dict(list(likelier.items())[: sampling.prompt_logprobs])
+    own = ({token_id: Logprob(-2.0, 4, chr(token_id))} for token_id in token_ids[1:])
+    return [None, *({**each, **kept} for each in own)]

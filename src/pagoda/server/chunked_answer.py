@@ -97,12 +97,15 @@ class ChunkedAnswer(Answer):
             self._text_chunks[index] = TextChunk(partial(self._plain_chunk, index))
         return self._text_chunks[index].saying(text)
 
-    def _prompt_logprobs(self, item: PromptOutput) -> bytes:
-        """Of one prompt, written once for all of its choices."""
+    def _prompt_logprobs(self, item: PromptOutput) -> dict[str, bytes]:
+        """The field of them, if they were asked for; written once for all choices of a prompt."""
+        num_top = self._generation.num_prompt_candidates
+        if num_top is None:
+            return {}
         if item.prompt_index not in self._prompts_told:
-            written = prompt_logprobs(item.output.prompt_logprobs or ())
+            written = prompt_logprobs(item.output.prompt_logprobs or (), num_top)
             self._prompts_told[item.prompt_index] = written
-        return self._prompts_told[item.prompt_index]
+        return {"prompt_logprobs": self._prompts_told[item.prompt_index]}
 
     def _warnings(self, *outputs: RequestOutput) -> list[str] | None:
         """Those that were not told yet, with those of outputs that are told now; None: there are

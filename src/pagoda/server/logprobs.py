@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pagoda.server.json_parts import items_json
@@ -59,7 +60,7 @@ def completion_logprobs(
 
 def echoed_logprobs(
     token_ids: Sequence[int],
-    candidates: Sequence[Mapping[int, Logprob] | None],
+    candidates: Sequence[Mapping[int, Logprob]],
     offsets: Sequence[int],
     names: TokenNames,
 ) -> WrittenLogprobs:
@@ -70,9 +71,7 @@ def echoed_logprobs(
         top_logprobs=[None],
         text_offset=[offsets[0]],
     )
-    rest = completion_logprobs(
-        token_ids[1:], [each or {} for each in candidates[1:]], offsets[1:], names
-    )
+    rest = completion_logprobs(token_ids[1:], candidates[1:], offsets[1:], names)
     return WrittenLogprobs.of(first).then(WrittenLogprobs.of(rest))
 
 
@@ -100,9 +99,19 @@ def chat_entries(
     ]
 
 
-def prompt_logprobs(logprobs: Sequence[Mapping[int, Logprob] | None]) -> bytes:
-    """`PromptLogprobs`: one entry per prompt token, null for the first, by token id."""
-    return b"[%s]" % items_json([_prompt_entry(candidates) for candidates in logprobs])
+def prompt_logprobs(logprobs: Sequence[Mapping[int, Logprob] | None], num_top: int) -> bytes:
+    """`PromptLogprobs`: one entry per prompt token, null for the first, by token id; each with its
+    `num_top` most likely candidates."""
+    return b"[%s]" % items_json([_prompt_entry(candidates, num_top) for candidates in logprobs])
+
+
+def likeliest(candidates: Mapping[int, Logprob], num_top: int) -> Mapping[int, Logprob]:
+    """The token that is there, which comes first, and the `num_top` most likely ones."""
+    if len(candidates) <= num_top:
+        return candidates
+    ranked = sorted(candidates, key=lambda each: (candidates[each].rank, each))
+    kept = dict.fromkeys([*islice(candidates, 1), *ranked[:num_top]])
+    return {token_id: candidates[token_id] for token_id in kept}
 
 
 def _by_name(candidates: Mapping[int, Logprob], names: TokenNames) -> dict[str, float]:
@@ -129,7 +138,7 @@ def _top_logprob(token_id: int, candidate: Logprob, names: TokenNames) -> dict[s
     }
 
 
-def _prompt_entry(candidates: Mapping[int, Logprob] | None) -> dict[int, Any] | None:
+def _prompt_entry(candidates: Mapping[int, Logprob] | None, num_top: int) -> dict[int, Any] | None:
     if candidates is None:
         return None
     return {
@@ -138,7 +147,7 @@ def _prompt_entry(candidates: Mapping[int, Logprob] | None) -> dict[int, Any] | 
             "rank": candidate.rank,
             "decoded_token": candidate.decoded_token,
         }
-        for token_id, candidate in candidates.items()
+        for token_id, candidate in likeliest(candidates, num_top).items()
     }
 
 
