@@ -68,6 +68,23 @@ def test_what_is_too_much_of_several_tools_is_told_of_all(grammars: Grammars) ->
 
 
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": "http://x/y", **GOOD},
+        {"properties": {"x": {"$ref": "#x"}}, "$defs": {"x": {"$anchor": "x", "type": "integer"}}},
+        {"properties": {"x": {"$id": "http://x/y", **GOOD}}},
+    ],
+    ids=["an identifier", "an anchor", "an identifier within"],
+)
+def test_a_schema_may_refer_to_itself_by_any_name(
+    schema: dict[str, Any], choice: ToolChoice, grammars: Grammars
+) -> None:
+    followed = follow(grammars, choice, good=GOOD, bad=schema).matcher()
+    assert not followed.state.is_error()
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_a_schema_may_be_as_deep_beside_others_as_alone(
     choice: ToolChoice, grammars: Grammars
 ) -> None:

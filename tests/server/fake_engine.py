@@ -43,6 +43,8 @@ OTHER_NAME = "fake"
 MAX_MODEL_LEN = 64
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
 FIRST_WORD_ID = 1000
+OTHER_BYTES = {0: b"", 1: "é".encode(), 2: b""}
+"""Tokens that are neither words nor characters of their ids."""
 
 
 class FakeTokenizer:
@@ -103,7 +105,9 @@ class FakeTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         place = token_id - FIRST_WORD_ID
-        return (WORDS[place] if 0 <= place < len(WORDS) else chr(token_id)).encode()
+        if 0 <= place < len(WORDS):
+            return WORDS[place].encode()
+        return OTHER_BYTES.get(token_id, chr(token_id).encode())
 
 
 class FakeTransfers:
@@ -353,4 +357,7 @@ def _prompt_logprobs(
 ) -> list[dict[int, Logprob] | None] | None:
     if sampling.prompt_logprobs is None:
         return None
-    return [None, *({token_id: Logprob(-2.0, 4, chr(token_id))} for token_id in token_ids[1:])]
+    likelier = {1: Logprob(-0.5, 1, "é"), 2: Logprob(-1.5, 2, "")}
+    kept = dict(list(likelier.items())[: sampling.prompt_logprobs])
+    own = ({token_id: Logprob(-2.0, 4, chr(token_id))} for token_id in token_ids[1:])
+    return [None, *({**each, **kept} for each in own)]

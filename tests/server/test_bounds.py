@@ -84,17 +84,17 @@ async def test_more_than_anybody_reads_are_refused(
 async def test_texts_are_counted_in_tokens_before_they_are_refused() -> None:
     engine, prompts = FakeEngine(), ["é" * 25] * 128  # two bytes and one token each
     sampling = SamplingParams(prompt_logprobs=20, n=7)
-    assert await bounded(sampling, prompts, engine, echoes=False) is sampling  # type: ignore[arg-type]
+    assert await bounded(sampling, prompts, engine, None) is sampling  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="prompt_logprobs"):
-        await bounded(sampling, [text * 2 for text in prompts], engine, echoes=False)  # type: ignore[arg-type]
+        await bounded(sampling, [text * 2 for text in prompts], engine, None)  # type: ignore[arg-type]
 
 
 async def test_an_answer_without_a_limit_ends_where_its_logprobs_do() -> None:
     engine = FakeEngine()
     sampling = SamplingParams(max_tokens=None, logprobs=20, n=128)
-    assert await bounded(sampling, [IDS], engine, echoes=False) is sampling  # type: ignore[arg-type]
+    assert await bounded(sampling, [IDS], engine, None) is sampling  # type: ignore[arg-type]
     engine.max_model_len = 8192
-    shorter = await bounded(sampling, [IDS], engine, echoes=False)  # type: ignore[arg-type]
+    shorter = await bounded(sampling, [IDS], engine, None)  # type: ignore[arg-type]
     assert shorter.max_tokens == MAX_TOLD_LOGPROBS // (128 * 21)
 
 
@@ -105,9 +105,9 @@ async def test_much_is_written_beside_the_event_loop(
     threads = set()
     write = chunked_answer.prompt_logprobs
 
-    def noted(given: Sequence[Any]) -> bytes:
+    def noted(given: Sequence[Any], num_top: int) -> bytes:
         threads.add(threading.get_ident())
-        return write(given)
+        return write(given, num_top)
 
     monkeypatch.setattr(chunked_answer, "prompt_logprobs", noted)
     body = {"prompt": IDS, "prompt_logprobs": 1, "n": 16, "max_tokens": 2, "stream": stream}

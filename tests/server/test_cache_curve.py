@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,17 @@ def test_without_prefix_caching_there_is_nothing_to_tell(checkpoint: Path) -> No
         told = client.get("/cache/curve").json()
         assert told["requests"] == 0
         assert {row["hit_rate"] for row in told["rows"]} == {None}
+
+
+def test_where_a_tenant_has_a_quota_the_reason_is_told_that_there_is_none(
+    checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = KeyRing(KEYS, operators=["key-of-the-house"], quotas={"bob": "floor=10%"})
+    engine = engine_of(checkpoint, tenant_quotas=keys.quotas)
+    with live_server(engine, keys=keys) as url:
+        told = client_of(url, "key-of-the-house").get("/cache/curve")
+    error = told.json()["error"]
+    assert (told.status_code, error["code"]) == (409, "curve_not_followed")
+    assert error["type"] == "invalid_request_error"
+    assert "quotas" in error["message"]
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []

@@ -89,6 +89,17 @@ async def test_logprobs_have_openais_shape(client: httpx.AsyncClient) -> None:
     assert choice["logprobs"] == {"content": [{**zero, "top_logprobs": [accent, zero]}]}
 
 
+async def test_the_first_chunk_has_the_log_probabilities_of_the_prompt(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"messages": HELLO, "max_tokens": 2, "n": 2, "prompt_logprobs": 1}
+    whole = (await client.post(URL, json=body)).json()
+    first, *others = events_of((await client.post(URL, json={**body, "stream": True})).text)
+    assert len(whole["prompt_logprobs"]) == whole["usage"]["prompt_tokens"]
+    assert first["prompt_logprobs"] == whole["prompt_logprobs"]
+    assert not any("prompt_logprobs" in each for each in others)
+
+
 @pytest.mark.parametrize("extra", [{}, {"n": 3}, {"logprobs": True, "top_logprobs": 1}])
 async def test_streaming_equals_not_streaming(
     extra: dict[str, object], client: httpx.AsyncClient

@@ -13,6 +13,7 @@ from server.sse import completion_text, events_of
 
 pytestmark = pytest.mark.anyio
 URL = "/v1/completions"
+IDS = [97] * 60
 
 
 @pytest.mark.parametrize("prompt", ["ab", [97, 98]])
@@ -76,6 +77,51 @@ async def test_log_probabilities_of_what_was_cut_off_are_not_counted(
     body = {"prompt": prompt, "n": 2, "max_tokens": 1, "prompt_logprobs": 20}
     cut = await client.post(URL, json={**body, "truncate_prompt_tokens": 2})
     assert (cut.status_code, cut.json()["usage"]["prompt_tokens"]) == (200, 2)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("logprobs", "prompt_logprobs"), [(None, 2), (1, 5), (2, 0), (1, 1), (0, None)]
+)
+async def test_log_probabilities_of_a_prompt_are_told_by_the_fields_that_ask_for_them(
+    logprobs: int | None, prompt_logprobs: int | None, stream: bool, client: httpx.AsyncClient
+) -> None:
+    asked = {"logprobs": logprobs, "prompt_logprobs": prompt_logprobs, "stream": stream}
+    body = {"prompt": "ab", "echo": True, "max_tokens": 1, **asked}
+    answer = await client.post(URL, json=body)
+    [chunk] = events_of(answer.text) if stream else [answer.json()]
+    [choice] = chunk["choices"]
+    assert (choice["logprobs"] is None) == (logprobs is None)
+    assert ("prompt_logprobs" in choice) == (prompt_logprobs is not None)
+    if logprobs is not None:
+        told = [("b", -2.0), ("é", -0.5), ("", -1.5)][: 1 + logprobs]
+        assert choice["logprobs"]["top_logprobs"][1] == dict(told)
+    if prompt_logprobs is not None:
+        first, second = choice["prompt_logprobs"]
+        assert first is None
+        assert list(second) == [str(ord("b")), "1", "2"][: 1 + prompt_logprobs]
+
+
+@pytest.mark.parametrize("number", [-1, 21])
+async def test_a_number_beside_that_of_an_echo_is_checked_too(
+    number: int, client: httpx.AsyncClient
+) -> None:
+    body = {"prompt": "ab", "echo": True, "logprobs": 2, "prompt_logprobs": number}
+    refused = await client.post(URL, json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "prompt_logprobs")
+
+
+async def test_what_is_told_in_the_echo_and_beside_it_counts_twice(
+    client: httpx.AsyncClient,
+) -> None:
+    num_told = 128 * 2 * len(IDS) * 21
+    assert num_told < MAX_TOLD_LOGPROBS < 2 * num_told
+    body = {"prompt": [IDS] * 128, "n": 2, "max_tokens": 1, "echo": True}
+    one, other = {"logprobs": 20}, {"prompt_logprobs": 20}
+    asked = [{**body, **fields} for fields in (one, other, one | other)]
+    answers = [await client.post(URL, json=each) for each in asked]
+    assert [each.status_code for each in answers] == [200, 200, 400]
+    assert answers[-1].json()["error"]["param"] == "logprobs"
 
 
 async def test_a_text_is_scored_without_an_answer(

@@ -296,7 +296,8 @@ async def test_the_tokens_of_a_thought_are_none_of_the_text(
 ) -> None:
     thinker.says = ("<think>", "Hm.", "</think>", "It", " is.")
     count_as_said(thinker)
-    _, message = (await ask(client, RESPONSES, top_logprobs=1))["output"]
+    wanted = ["message.output_text.logprobs"]
+    _, message = (await ask(client, RESPONSES, include=wanted))["output"]
     assert len(message["content"][0]["logprobs"]) == 2
 
 

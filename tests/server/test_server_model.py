@@ -122,6 +122,21 @@ async def test_stop_strings_and_prompt_logprobs(server: httpx.AsyncClient) -> No
     assert all(entry for entry in others)
 
 
+async def test_tokens_that_are_parts_of_a_character(server: httpx.AsyncClient) -> None:
+    asked = {"messages": PARIS["messages"], "logprobs": True, "guided_regex": "🦄"}
+    [choice] = (await posted(server, CHAT, asked))["choices"]
+    *tokens, _ = choice["logprobs"]["content"]
+    assert len(tokens) > 1
+    assert b"".join(bytes(each["bytes"]) for each in tokens).decode() == "🦄"
+    scored = {"prompt": "A 🦄 of Paris", "max_tokens": 0, "echo": True, "logprobs": 3}
+    [choice] = (await posted(server, COMPLETIONS, scored))["choices"]
+    told = choice["logprobs"]
+    pairs = zip(told["tokens"], told["top_logprobs"], strict=True)
+    assert [top and top[token] for token, top in pairs] == told["token_logprobs"]
+    assert all(len(top) >= 3 for top in told["top_logprobs"][1:])
+    assert sum(token.startswith("bytes:") for token in told["tokens"]) > 1
+
+
 async def test_bad_input_does_not_disturb_a_running_stream(server: httpx.AsyncClient) -> None:
     body = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 16, "ignore_eos": True}
     alone = (await posted(server, COMPLETIONS, body))["choices"][0]["text"]

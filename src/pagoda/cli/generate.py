@@ -68,7 +68,8 @@ def generate(
         engine = load_engine(options, console)
         writer: TextWriter | JSONWriter = TextWriter(several=len(texts) > 1)
         if as_json:
-            writer = JSONWriter(engine.tokenizer.text_bytes(sampling))
+            tokenizer = engine.tokenizer
+            writer = JSONWriter(tokenizer.text_bytes(sampling), tokenizer.token_bytes)
         figures = asyncio.run(answer_all(engine, texts, sampling, writer, chat=chat))
         console.print(str(figures), style="dim", highlight=False, soft_wrap=True)
 
@@ -103,9 +104,12 @@ class TextWriter:
 class JSONWriter:
     """One object a line, in the shape of the HTTP API's completions."""
 
-    def __init__(self, text_bytes: Callable[[int], bytes]) -> None:
-        """`text_bytes` gives the bytes that a token is in the text."""
+    def __init__(
+        self, text_bytes: Callable[[int], bytes], token_bytes: Callable[[int], bytes]
+    ) -> None:
+        """`text_bytes` gives the bytes that a token is in the text, `token_bytes` those of any."""
         self._text_bytes = text_bytes
+        self._token_bytes = token_bytes
 
     def grow(self, output: RequestOutput) -> None:
         """Nothing is written before the answer is whole."""
@@ -139,9 +143,11 @@ class JSONWriter:
             return {}
         from pagoda.server.logprobs import completion_logprobs
         from pagoda.server.text_offsets import TextOffsets
+        from pagoda.server.token_names import TokenNames
 
         offsets = TextOffsets().of(map(self._text_bytes, choice.token_ids))
-        shaped = completion_logprobs(choice.token_ids, choice.logprobs, offsets)
+        names = TokenNames(self._token_bytes)
+        shaped = completion_logprobs(choice.token_ids, choice.logprobs, offsets, names)
         return {"logprobs": shaped.model_dump()}
 
 

@@ -12,20 +12,25 @@ MAX_VISITS = 200_000
 MAX_LEVELS = 1500
 """Objects and lists within one another, over all that is referred to: llguidance descends into it
 on the machine's stack, from reference to reference."""
+_IDENTIFIERS = ("$id", "id")
+"""What a schema's identifier is called; the second one in its oldest dialect."""
 
 
 def has_finite_answer(schema: dict[str, Any]) -> bool:
     """Whether something of finite length can fulfil `schema`, as far as its references go.
 
     A schema that requires itself has none: {"properties": {"x": {"$ref": "#"}}, "required": ["x"]}.
-    What else can make a schema impossible is not looked at, and a reference that leads nowhere is
-    left to the compiler. Raises ValueError for more than `MAX_REFERENCES` references or more than
+    What else can make a schema impossible is not looked at. References by anything but a place, and
+    those that lead nowhere, are left to the compiler: they are taken to end, and to be as deep as
+    the whole. Raises ValueError for more than `MAX_REFERENCES` references or more than
     `MAX_LEVELS` levels, and for a schema that takes more than `MAX_VISITS` looks to judge.
     """
     visits = iter(range(MAX_VISITS))
-    targets = {"#": schema} | {name: _target(schema, name) for name in _references(schema)}
+    targets = {**_targets(schema), "#": schema}
     looks = iter(range(MAX_VISITS))
-    if sum(_num_levels(target, looks) for target in targets.values()) > MAX_LEVELS:
+    whole = _num_levels(schema, looks)
+    levels = (whole if each is None else _num_levels(each, looks) for each in targets.values())
+    if sum(levels) > MAX_LEVELS:
         raise ValueError(f"a schema may have at most {MAX_LEVELS} levels, with its references")
     finite: set[str] = set()
     num_before = -1
@@ -38,35 +43,48 @@ def has_finite_answer(schema: dict[str, Any]) -> bool:
     return "#" in finite
 
 
-def _references(schema: dict[str, Any]) -> list[str]:
-    """The names that are referred to. Raises ValueError for too many."""
-    found: dict[str, None] = {}
+def _targets(schema: dict[str, Any]) -> dict[str, Any]:
+    """What is referred to, by name; None for what may be anywhere.
+
+    A schema within that has an identifier of its own makes all places relative to it. Raises
+    ValueError for too many.
+    """
+    objects = list(_objects(schema))
+    names = {each["$ref"]: None for each in objects if isinstance(each.get("$ref"), str)}
+    if len(names) > MAX_REFERENCES:
+        raise ValueError(f"a schema may have at most {MAX_REFERENCES} different references")
+    if any(isinstance(each.get(key), str) for each in objects[1:] for key in _IDENTIFIERS):
+        return names
+    return {name: _target(schema, name) for name in names}
+
+
+def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The schema, and all objects within it."""
     waiting: list[Any] = [schema]
     while waiting:
         each = waiting.pop()
         if isinstance(each, list):
             waiting.extend(each)
         elif isinstance(each, dict):
-            name = each.get("$ref")
-            if isinstance(name, str):
-                found[name] = None
+            yield each
             waiting.extend(each.values())
-    if len(found) > MAX_REFERENCES:
-        raise ValueError(f"a schema may have at most {MAX_REFERENCES} different references")
-    return list(found)
 
 
 def _target(schema: dict[str, Any], name: str) -> Any:
-    """What `name`, a JSON pointer (RFC 6901), points to; an empty schema where nothing is there."""
-    place: Any = schema
-    for part in name.removeprefix("#").split("/")[1:]:
+    """What `name` points to, as a JSON pointer (RFC 6901) behind a #.
+
+    None where nothing is there, and for an anchor or an address.
+    """
+    first, *parts = name.split("/")
+    place: Any = schema if first == "#" else None
+    for part in parts:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(place, dict) and key in place:
             place = place[key]
         elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
             place = place[int(key)]
         else:
-            return {}
+            return None
     return place
 
 

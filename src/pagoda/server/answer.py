@@ -100,7 +100,7 @@ async def respond(
     """
     make = partial(body.sampling, engine.max_model_len)  # it may put schemas together
     sampling = await beside_loop(request, make)
-    sampling = await bounded(sampling, prompts, engine, echoes=echo is not None)
+    sampling = await bounded(sampling, prompts, engine, echo)
     num_sequences = len(prompts) * sampling.n
     places = places_of(request.scope)
     places.hold(num_sequences, "prompt" if sampling.n == 1 else "n")

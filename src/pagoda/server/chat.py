@@ -98,9 +98,7 @@ class ChatAnswer(ChunkedAnswer):
         [output] = outputs
         choices = list_json([self._choice(choice) for choice in output.outputs])
         usage = self._usage_of([output])
-        fields = {"choices": choices, "usage": json_of(usage)}
-        if output.prompt_logprobs is not None:
-            fields["prompt_logprobs"] = self._prompt_logprobs(PromptOutput(0, output))
+        of_prompt = self._prompt_logprobs(PromptOutput(0, output))
         answer = ChatCompletionResponse(
             **self._stamp,
             choices=[],
@@ -108,13 +106,13 @@ class ChatAnswer(ChunkedAnswer):
             prompt_token_ids=self._prompt_ids(output),
             warnings=self._warnings(output),
         )
-        return object_json(answer, **fields)
+        return object_json(answer, choices=choices, usage=json_of(usage), **of_prompt)
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """For each choice: once the role, then what is new."""
         for choice in item.output.outputs:
             if choice.index not in self._cursors:
-                yield json_of(self._opening(choice, item.output))
+                yield self._opening(choice, item)
             cursor = self._cursors[choice.index]
             if cursor.finished:
                 continue
@@ -131,14 +129,16 @@ class ChatAnswer(ChunkedAnswer):
             cursor.advance(choice)
             cursor.has_calls |= bool(news.calls)
 
-    def _opening(self, choice: CompletionOutput, output: RequestOutput) -> ChatCompletionChunk:
+    def _opening(self, choice: CompletionOutput, item: PromptOutput) -> bytes:
+        """The first of all says what an answer says once."""
         delta = ChatDelta(role="assistant", content=self._beginning)
-        return ChatCompletionChunk(
+        chunk = ChatCompletionChunk(
             **self._stamp,
             choices=[ChatChunkChoice(index=choice.index, delta=delta)],
-            prompt_token_ids=self._prompt_ids(output),
-            warnings=self._warnings(output),
+            prompt_token_ids=self._prompt_ids(item.output),
+            warnings=self._warnings(item.output),
         )
+        return object_json(chunk, **({} if self._cursors else self._prompt_logprobs(item)))
 
     def _prompt_ids(self, output: RequestOutput) -> list[int] | None:
         return output.prompt_token_ids if self._telling.token_ids else None
@@ -228,9 +228,8 @@ class ChatAnswer(ChunkedAnswer):
         if choice.logprobs is None:
             return {}
         num_top = self._generation.sampling.logprobs or 0
-        token_ids, as_ids = choice.token_ids[start:], self._telling.tokens_as_ids
-        told = chat_logprobs(token_ids, choice.logprobs[start:], num_top, as_ids=as_ids)
-        return {"logprobs": told}
+        token_ids, logprobs = choice.token_ids[start:], choice.logprobs[start:]
+        return {"logprobs": chat_logprobs(token_ids, logprobs, num_top, self._names)}
 
     def _chunk(
         self, choices: list[ChatChunkChoice], usage: Usage | None = None

@@ -18,6 +18,7 @@ from pagoda.server.responses import ErrorDetail, ErrorResponse, Usage, json_of
 from pagoda.server.streaming import ChoiceCursor, event
 from pagoda.server.telling import Telling, cut_short
 from pagoda.server.text_chunk import TextChunk, with_usage
+from pagoda.server.token_names import TokenNames
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
@@ -31,6 +32,7 @@ class ChunkedAnswer(Answer):
     def __init__(self, generation: Generation, telling: Telling) -> None:
         super().__init__(generation)
         self._telling = telling
+        self._names = TokenNames(generation.engine.tokenizer.token_bytes, telling.tokens_as_ids)
         self._untold = [each.warning for each in telling.ignored]
         generation.tally.ignored = tuple(dict.fromkeys(each.field for each in telling.ignored))
         self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(
@@ -95,12 +97,15 @@ class ChunkedAnswer(Answer):
             self._text_chunks[index] = TextChunk(partial(self._plain_chunk, index))
         return self._text_chunks[index].saying(text)
 
-    def _prompt_logprobs(self, item: PromptOutput) -> bytes:
-        """Of one prompt, written once for all of its choices."""
+    def _prompt_logprobs(self, item: PromptOutput) -> dict[str, bytes]:
+        """The field of them, if they were asked for; written once for all choices of a prompt."""
+        num_top = self._generation.num_prompt_candidates
+        if num_top is None:
+            return {}
         if item.prompt_index not in self._prompts_told:
-            written = prompt_logprobs(item.output.prompt_logprobs or ())
+            written = prompt_logprobs(item.output.prompt_logprobs or (), num_top)
             self._prompts_told[item.prompt_index] = written
-        return self._prompts_told[item.prompt_index]
+        return {"prompt_logprobs": self._prompts_told[item.prompt_index]}
 
     def _warnings(self, *outputs: RequestOutput) -> list[str] | None:
         """Those that were not told yet, with those of outputs that are told now; None: there are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pagoda.errors import InvalidRequestError
@@ -58,8 +59,11 @@ class CompletionRequest(GenerationRequest):
     def sampling(self, max_model_len: int) -> SamplingParams:
         """Raises `InvalidRequestError` for a value out of range."""
         chosen: dict[str, Any] = {"logprobs": self.logprobs}
-        if self.echo and self.logprobs is not None:
-            chosen["prompt_logprobs"] = self.logprobs
         if self.wants_prompt_alone:
             chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
-        return self.sampling_with(max_model_len, **chosen)
+        sampling = self.sampling_with(max_model_len, **chosen)
+        if not self.echo or self.logprobs is None:
+            return sampling
+        # Those of an echo and those that are told beside it are cut from the same candidates.
+        most = max(self.logprobs, self.prompt_logprobs or 0)
+        return replace(sampling, prompt_logprobs=most)

@@ -19,6 +19,7 @@ from pagoda.server.logprobs import (
     WrittenLogprobs,
     completion_logprobs,
     echoed_logprobs,
+    likeliest,
 )
 from pagoda.server.options import ServerOptions
 from pagoda.server.responses import (
@@ -55,7 +56,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
                 each if isinstance(each, str) else await engine.tokenizer.decode(each, "prompt")
                 for each in prompts
             ]
-            echo = Echo(texts, body.wants_prompt_alone)
+            echo = Echo(texts, body.wants_prompt_alone, body.prompt_logprobs)
         begin = partial(CompletionAnswer, telling=body.telling())
         answer_id = new_id("cmpl")
         return await respond(begin, answer_id, engine, options, request, body, prompts, echo)
@@ -126,16 +127,14 @@ class CompletionAnswer(ChunkedAnswer):
         cursor = self._cursors[index]
         echo, is_first = self._generation.echo, not cursor.is_open
         tells_ids = self._telling.token_ids
-        fields: dict[str, bytes] = {}
+        fields = self._prompt_logprobs(item) if is_first else {}
         told: list[WrittenLogprobs] = []
         text = ""
         if is_first and echo is not None:
             text = echo.texts[item.prompt_index]
-            if item.output.prompt_logprobs is not None:
+            if self._generation.sampling.logprobs is not None:
                 told.append(self._echo(item, text))
                 cursor.offsets = TextOffsets(len(text))
-        elif is_first and item.output.prompt_logprobs is not None:
-            fields["prompt_logprobs"] = self._prompt_logprobs(item)
         if echo is None or not echo.alone:
             text += cursor.new_text(choice)
             if choice.logprobs is not None:
@@ -156,12 +155,12 @@ class CompletionAnswer(ChunkedAnswer):
         """Of an echoed prompt, written once for all of its choices; no token begins behind it."""
         if item.prompt_index not in self._echoes:
             tokenizer, token_ids = self._generation.engine.tokenizer, item.output.prompt_token_ids
+            num_top = self._generation.sampling.logprobs or 0
             self._echoes[item.prompt_index] = echoed_logprobs(
-                tokenizer.token_text(token_ids[0]),
                 token_ids,
-                item.output.prompt_logprobs or (),
+                [likeliest(each or {}, num_top) for each in item.output.prompt_logprobs or ()],
                 offsets_in(text, token_ids, tokenizer.token_bytes, tokenizer.special_ids),
-                as_ids=self._telling.tokens_as_ids,
+                self._names,
             )
         return self._echoes[item.prompt_index]
 
@@ -172,7 +171,7 @@ class CompletionAnswer(ChunkedAnswer):
             token_ids,
             logprobs[start:],
             cursor.offsets.of(map(self._generation.text_bytes(), token_ids)),
-            as_ids=self._telling.tokens_as_ids,
+            self._names,
         )
         return WrittenLogprobs.of(shaped)
 

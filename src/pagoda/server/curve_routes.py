@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from pagoda.cache.curve import HitRateCurve
-from pagoda.errors import EngineError
+from pagoda.server.errors import RejectedError
+from pagoda.server.responses import ErrorResponse, refusals
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -71,11 +72,12 @@ def curve_routes(engine: AsyncEngine) -> APIRouter:
     """For whoever runs the server: it is about all tenants together."""
     router = APIRouter()
 
-    @router.get("/cache/curve")
+    @router.get("/cache/curve", responses=refusals(ErrorResponse, 401, 403, 409))
     async def curve() -> CacheCurve:
         """What caches of other sizes would find lately, under this policy and under LRU."""
         if engine.curve is None:
-            raise EngineError("other sizes are not followed where tenants have quotas")
+            limit = "other sizes are not followed where tenants have quotas"
+            raise RejectedError(409, "curve_not_followed", limit)
         return CacheCurve.of(engine.curve)
 
     return router

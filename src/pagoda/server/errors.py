@@ -48,6 +48,7 @@ _TYPES = {
     401: "authentication_error",
     403: "permission_error",
     408: _REFUSED,
+    409: _REFUSED,
     413: _REFUSED,
     415: _REFUSED,
     429: "rate_limit_error",
@@ -87,7 +88,7 @@ _CODES = {
 
 
 class RejectedError(HTTPException):
-    """A request that could be right, but not now or not from this client.
+    """A request that could be right, but not now, not from this client or not of this server.
 
     An `HTTPException`, because the web framework lets no other error pass while it reads a body.
     """

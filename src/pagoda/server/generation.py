@@ -46,6 +46,8 @@ class Echo:
     """Each prompt's text."""
     alone: bool
     """Nothing is told after them."""
+    prompt_logprobs: int | None = None
+    """Candidates of each of their tokens that are told beside them; None: none are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,11 @@ class Generation:
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""
         return prompt_index * self.sampling.n + choice
+
+    @property
+    def num_prompt_candidates(self) -> int | None:
+        """Those of each token of a prompt, told beside what is echoed; None: none are."""
+        return self.sampling.prompt_logprobs if self.echo is None else self.echo.prompt_logprobs
 
     def text_bytes(self) -> Callable[[int], bytes]:
         """What each token is in the text of an answer."""

@@ -15,6 +15,7 @@ from pagoda.request import SamplingParams
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
+    from pagoda.server.generation import Echo
 
 MAX_TOLD_LOGPROBS = 500_000
 """Of prompts, and as many of answers: some 30 MB of JSON."""
@@ -25,15 +26,14 @@ Prompt = str | list[int]
 
 
 async def bounded(
-    sampling: SamplingParams, prompts: Sequence[Prompt], engine: AsyncEngine, *, echoes: bool
+    sampling: SamplingParams, prompts: Sequence[Prompt], engine: AsyncEngine, echo: Echo | None
 ) -> SamplingParams:
     """`sampling`, an answer without `max_tokens` no longer than its log-probabilities may be.
 
     Raises `InvalidRequestError` where it asks for more than `MAX_TOLD_LOGPROBS`.
     """
-    if sampling.prompt_logprobs is not None:
-        field = "logprobs" if echoes else "prompt_logprobs"
-        of_each = sampling.n * (1 + sampling.prompt_logprobs)
+    if of_prompts := _of_prompts(sampling, echo):
+        field, of_each = next(iter(of_prompts)), sampling.n * sum(of_prompts.values())
         most_tokens = sum(_most_tokens(prompt, engine.max_model_len) for prompt in prompts)
         if most_tokens * of_each > MAX_TOLD_LOGPROBS:
             most_tokens = await _num_tokens(prompts, engine)
@@ -47,6 +47,14 @@ async def bounded(
     most_tokens = min(sampling.max_tokens or 1, most_tokens)
     _require("logprobs", most_tokens * of_each, "max_tokens, each with its candidates")
     return sampling
+
+
+def _of_prompts(sampling: SamplingParams, echo: Echo | None) -> dict[str, int]:
+    """How many of each token of a prompt one choice tells, by the field that asks for them."""
+    asked = {"prompt_logprobs": sampling.prompt_logprobs}
+    if echo is not None:
+        asked = {"logprobs": sampling.logprobs, "prompt_logprobs": echo.prompt_logprobs}
+    return {field: 1 + num_top for field, num_top in asked.items() if num_top is not None}
 
 
 def _require(field: str, num: int, of: str) -> None:

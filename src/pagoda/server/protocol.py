@@ -56,6 +56,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
     """
 
     n: LaxInt | None = None
+    prompt_logprobs: LaxInt | None = None
     logit_bias: Annotated[ManyNamed[str, float], at_most(MAX_LOGIT_BIASES)] | None = None
     stop: Text | Annotated[Many[Text], at_most(MAX_STOPS)] | None = None
     stop_token_ids: Annotated[Many[int], at_most(MAX_STOPS)] | None = None

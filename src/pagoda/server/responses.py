@@ -185,6 +185,7 @@ class ChatCompletionChunk(BaseModel):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | None = left_out()
+    prompt_logprobs: PromptLogprobs | None = left_out()
     prompt_token_ids: list[int] | None = left_out()
     warnings: list[str] | None = left_out()
 

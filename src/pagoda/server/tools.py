@@ -13,6 +13,7 @@ from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
 from pagoda.server.inner_body import InnerBody
+from pagoda.server.moved_schema import moved
 from pagoda.server.tool_calls import NO_TOOLS, FirstCall, ToolReader
 from pagoda.server.tool_choice import AllowedNames, AllowedTools, NamedTool, ToolChoice, ToolMode
 from pagoda.server.tool_forms import begin_reading
@@ -139,7 +140,7 @@ class ToolUse:
             "minItems": 1,
             "items": {
                 "anyOf": [
-                    _call(name, _moved(schema, f"#/items/anyOf/{index}/properties/parameters"))
+                    _call(name, moved(schema, f"#/items/anyOf/{index}/properties/parameters"))
                     for index, (name, schema) in enumerate(schemas.items())
                 ],
             },
@@ -194,19 +195,6 @@ def _call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         "required": ["name", "parameters"],
         "additionalProperties": False,
     }
-
-
-def _moved(schema: Any, place: str) -> Any:
-    """The same schema with its references to itself, for standing at `place` in another one."""
-    if isinstance(schema, list):
-        return [_moved(each, place) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    moved = {key: _moved(value, place) for key, value in schema.items()}
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        moved["$ref"] = place + reference[1:]
-    return moved
 
 
 def _check_tools(tools: Sequence[Tool]) -> None:

@@ -27,6 +27,7 @@ from pagoda.server.responses_api.response import (
 from pagoda.server.streaming import ChoiceCursor, event
 from pagoda.server.telling import cut_short
 from pagoda.server.thought_tokens import ThoughtTokens
+from pagoda.server.token_names import TokenNames
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
@@ -50,6 +51,7 @@ class ResponseAnswer(Answer):
         self._cursor = ChoiceCursor()
         self._reader = generation.tools.begin()
         self._num_events = 0
+        self._names = TokenNames(generation.engine.tokenizer.token_bytes)
         self._thought_tokens = ThoughtTokens(generation.text_bytes())
         unread = body.unread(generation.engine.tokenizer.template_names)
         ignored = [*unread, *body.ignored()]
@@ -151,7 +153,8 @@ class ResponseAnswer(Answer):
         start, num_top = self._cursor.num_tokens, self._generation.sampling.logprobs or 0
         token_ids = choice.token_ids[start:]
         places = self._cursor.offsets.of(map(self._generation.text_bytes(), token_ids))
-        self._output.add_tokens(places, chat_entries(token_ids, logprobs[start:], num_top))
+        entries = chat_entries(token_ids, logprobs[start:], num_top, self._names)
+        self._output.add_tokens(places, entries)
 
     def _written(self) -> bytes:
         """The response as it is so far, as JSON."""
