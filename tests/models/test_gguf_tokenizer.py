@@ -224,7 +224,6 @@ def test_the_ends_of_a_text_are_those_the_file_asks_for(pre, changes, expected):
 def test_every_id_that_ends_an_answer_is_found():
     found = gguf_tokenizer(byte_level(eot_token_id=259, eom_token_id=258))
     assert found.eos_token_ids == {257, 258, 259}
-    assert gguf_tokenizer(byte_level(eos_token_id=None)).eos_token_ids == frozenset()
 
 
 def test_special_tokens_and_the_template_are_passed_on():

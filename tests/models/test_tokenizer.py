@@ -181,7 +181,8 @@ def test_a_bos_token_is_added_to_a_text_and_left_to_the_template_in_a_chat(tmp_p
 
 def test_the_directory_and_the_file_agree_on_more_than_the_merge(places):
     directory, file = (Tokenizer(locate(place)) for place in places.values())
-    assert directory.eos_token_ids == file.eos_token_ids == {257}
+    assert directory.eos_token_ids == {257}
+    assert file.eos_token_ids == {257, 259}  # the end of a turn, by its text
     text = "No merges in this: 123 żółć <|im_start|>\n"
     assert directory.encode(text) == file.encode(text)
     assert file.encode(MERGED) == [260]

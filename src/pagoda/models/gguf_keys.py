@@ -13,6 +13,8 @@ _CHAT_TEMPLATE = "tokenizer.chat_template"
 _MOST_TOKEN_CHARACTERS = 1024
 _MOST_CHARACTERS = 2**22
 """Of all tokens: twice those of the largest vocabulary."""
+CONTROL, USER_DEFINED = 3, 4
+"""Types of tokens that are matched before text is split."""
 
 
 @dataclass(frozen=True, slots=True)

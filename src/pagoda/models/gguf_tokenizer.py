@@ -18,13 +18,12 @@ from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
 from pagoda.errors import ModelError, UnsupportedModelError
-from pagoda.models.gguf_keys import TextKeys
+from pagoda.models.gguf_ends import end_token_ids
+from pagoda.models.gguf_keys import CONTROL, USER_DEFINED, TextKeys
 from pagoda.models.splitting import DEFAULT, SPLITTINGS
 
 logger = logging.getLogger("pagoda")
 
-_CONTROL, _USER_DEFINED = 3, 4
-_EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _SPACE = "▁"
 
 
@@ -36,6 +35,7 @@ class GGUFTokenizer:
     special_tokens: dict[str, str]
     """bos_token, eos_token, unk_token and pad_token, those that the file has."""
     eos_token_ids: frozenset[int]
+    """They end an answer."""
     chat_template: str | None
 
 
@@ -62,11 +62,7 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> GGUFTokenizer:
     return GGUFTokenizer(
         backend=backend,
         special_tokens=special_tokens,
-        eos_token_ids=frozenset(
-            token_id
-            for key in _EOS_KEYS
-            if (token_id := own.token_id(key, len(tokens))) is not None
-        ),
+        eos_token_ids=end_token_ids(own, tokens),
         chat_template=own.chat_template(),
     )
 
@@ -169,8 +165,8 @@ def _add_whole_tokens(
         return AddedToken(token, normalized=False, rstrip=rstrip)
 
     for wanted, add in (
-        (_CONTROL, backend.add_special_tokens),
-        (_USER_DEFINED, backend.add_tokens),
+        (CONTROL, backend.add_special_tokens),
+        (USER_DEFINED, backend.add_tokens),
     ):
         add([added(token) for token, kind in zip(tokens, kinds, strict=False) if kind == wanted])
     backend.add_special_tokens([added(token) for token in special])
