@@ -73,12 +73,17 @@ class TextKeys:
 
     def token_id(self, key: str, num_tokens: int) -> int | None:
         """The id of one of the tokens, or None where the file has no such key."""
-        value = self.metadata.get(self.name(key))
-        if value is None:
-            return None
-        if type(value) is not int or not 0 <= value < num_tokens:
+        found, value = self.optional_token_id(key, num_tokens), self.metadata.get(self.name(key))
+        if found is None and value is not None:
             raise ModelError(self.name(key), value, f"must be below {num_tokens:,}")
-        return value
+        return found
+
+    def optional_token_id(self, key: str, num_tokens: int) -> int | None:
+        """The same, but None for a number that is no token's, too: 4294967295 says "none"."""
+        value = self.metadata.get(self.name(key))
+        if value is not None and type(value) is not int:
+            raise ModelError(self.name(key), value, f"must be below {num_tokens:,}")
+        return value if value is not None and 0 <= value < num_tokens else None
 
     def _text(self, name: str) -> str | None:
         value = self.metadata.get(name)

@@ -51,11 +51,7 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> GGUFTokenizer:
         raise UnsupportedModelError(own.name("model"), kind, f"covered are {', '.join(_BUILDERS)}")
     tokens = own.tokens()
     backend, add_bos = _BUILDERS[kind](own, tokens)
-    special_tokens = {
-        name: tokens[token_id]
-        for name, key in _SPECIAL_TOKENS.items()
-        if (token_id := own.token_id(key, len(tokens))) is not None
-    }
+    special_tokens = _special_tokens(own, tokens)
     kinds, special = own.whole_numbers("token_type"), special_tokens.values()
     _add_whole_tokens(backend, tokens, kinds, special, _strips_spaces(metadata, kind))
     _add_ends(backend, own, tokens, add_bos)
@@ -73,6 +69,21 @@ _SPECIAL_TOKENS = {
     "unk_token": "unknown_token_id",
     "pad_token": "padding_token_id",
 }
+_MAY_BE_NONE = ("unknown_token_id", "padding_token_id")
+"""A file may say there that it has none, by an id that is no token's."""
+
+
+def _special_tokens(own: TextKeys, tokens: Sequence[str]) -> dict[str, str]:
+    """The tokens that the file gives a part to, by transformers' names of the parts."""
+    found = {}
+    for name, key in _SPECIAL_TOKENS.items():
+        find = own.optional_token_id if key in _MAY_BE_NONE else own.token_id
+        token_id = find(key, len(tokens))
+        if token_id is not None:
+            found[name] = tokens[token_id]
+        elif (value := own.metadata.get(own.name(key))) is not None:
+            logger.info("%s is %s, which is no token: there is none", own.name(key), value)
+    return found
 
 
 def _byte_level(own: TextKeys, tokens: Sequence[str]) -> tuple[Tokenizer, bool]:
@@ -105,7 +116,7 @@ def _sentencepiece(own: TextKeys, tokens: Sequence[str]) -> tuple[Tokenizer, boo
     scores = own.numbers("scores")
     if len(scores) != len(tokens):
         raise ModelError(own.name("scores"), scores, f"must be {len(tokens):,} numbers")
-    unknown = own.token_id("unknown_token_id", len(tokens))
+    unknown = own.optional_token_id("unknown_token_id", len(tokens))
     backend = _bpe(
         tokens,
         _merges_by_score(tokens, scores),
