@@ -136,6 +136,14 @@ NEEDED = ("embedding_length", "feed_forward_length", "block_count", "attention.h
 MATRIX = tensor([32, 2], name="token_embd.weight")
 
 
+def _with_tokens(tokens: list[str]) -> bytes:
+    """A sound model whose tokens, of SentencePiece, are these."""
+    sound = SoundGGUF.make()
+    own = {"model": "llama", "tokens": tokens, "scores": [0.0] * len(tokens)}
+    keys = {name: value for name, value in sound.metadata.items() if "tokenizer" not in name}
+    return sound.encode({**keys, **{f"tokenizer.ggml.{name}": own[name] for name in own}})
+
+
 def _with_list(key: str, kind: int, item: bytes, length: int) -> bytes:
     """A llama whose `key` is a long list."""
     lists = array(key, kind, length, item * length)
@@ -210,6 +218,10 @@ def crafted_gguf() -> Iterator[tuple[str, bytes]]:
         "all tensors, but no model",
         _many_tensors(tensor([8], offset=32 * MOST_TENSORS - 32, name="last")),
     )
+    runs = [letter * length for letter in "abcdefgh" for length in range(1, 1023)]
+    yield "tokens made of others at each place", _with_tokens(runs)
+    words = (itertools.product("ab", repeat=length) for length in range(1, 17))
+    yield "all words of two letters", _with_tokens(["".join(w) for each in words for w in each])
     yield (
         "a million heads",
         _with_list("llama.attention.head_count", UINT32, struct.pack("<I", 4), MOST_NUMBERS),

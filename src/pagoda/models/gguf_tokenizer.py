@@ -20,6 +20,7 @@ from tokenizers.processors import TemplateProcessing
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.gguf_ends import end_token_ids
 from pagoda.models.gguf_keys import CONTROL, USER_DEFINED, TextKeys
+from pagoda.models.gguf_merges import merges_by_score
 from pagoda.models.splitting import DEFAULT, SPLITTINGS
 
 logger = logging.getLogger("pagoda")
@@ -119,7 +120,7 @@ def _sentencepiece(own: TextKeys, tokens: Sequence[str]) -> tuple[Tokenizer, boo
     unknown = own.optional_token_id("unknown_token_id", len(tokens))
     backend = _bpe(
         tokens,
-        _merges_by_score(tokens, scores),
+        merges_by_score(tokens, scores),
         byte_fallback=True,
         fuse_unk=True,
         unk_token=None if unknown is None else tokens[unknown],
@@ -137,18 +138,6 @@ def _sentencepiece(own: TextKeys, tokens: Sequence[str]) -> tuple[Tokenizer, boo
 
 
 _BUILDERS = {"gpt2": _byte_level, "llama": _sentencepiece}
-
-
-def _merges_by_score(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, the best token first."""
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    found = [
-        (-scores[rank], ranks[token[:cut]], ranks[token[cut:]])
-        for token, rank in ranks.items()
-        for cut in range(1, len(token))
-        if token[:cut] in ranks and token[cut:] in ranks
-    ]
-    return [(tokens[left], tokens[right]) for _, left, right in sorted(found)]
 
 
 def _bpe(tokens: Sequence[str], merges: Sequence[tuple[str, str]], **options: Any) -> Tokenizer:
