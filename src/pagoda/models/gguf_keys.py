@@ -10,8 +10,8 @@ from pagoda.errors import ModelError
 
 _PREFIX = "tokenizer.ggml."
 _CHAT_TEMPLATE = "tokenizer.chat_template"
-_MOST_TOKEN_CHARACTERS = 1024
-_MOST_CHARACTERS = 2**22
+MOST_TOKEN_CHARACTERS = 1024
+MOST_CHARACTERS = 2**22
 """Of all tokens: twice those of the largest vocabulary."""
 CONTROL, USER_DEFINED = 3, 4
 """Types of tokens that are matched before text is split."""
@@ -56,10 +56,8 @@ class TextKeys:
         """The vocabulary by id. Building a tokenizer looks at every place in every token."""
         tokens = self.strings("tokens")
         lengths = [len(token) for token in tokens]
-        if max(lengths) > _MOST_TOKEN_CHARACTERS or sum(lengths) > _MOST_CHARACTERS:
-            limit = (
-                f"at most {_MOST_TOKEN_CHARACTERS:,} characters each, {_MOST_CHARACTERS:,} in all"
-            )
+        if max(lengths) > MOST_TOKEN_CHARACTERS or sum(lengths) > MOST_CHARACTERS:
+            limit = f"at most {MOST_TOKEN_CHARACTERS:,} characters each, {MOST_CHARACTERS:,} in all"
             raise ModelError(self.name("tokens"), f"{max(lengths):,} characters", limit)
         return tokens
 
