@@ -35,8 +35,8 @@ _ITEM_BITS = (
 )
 """Every dtype of the format; a tensor that the model does not use may have any."""
 HEADER_LIMITS = JSONLimits(most_values=2**18, names_twice=False)
-MOST_TENSORS = 2**17
-"""Of one model: those of 256 experts in 60 layers, with a scale each, are three quarters of it."""
+MOST_TENSORS = 2**18
+"""Of one model: those of 384 experts in 60 layers, with a scale each, are half of it."""
 MOST_DIMS = 8
 _LENGTH = struct.Struct("<Q")
 
