@@ -21,7 +21,8 @@ import numpy as np
 from checkpoints import Case, build_model
 from gguf_files import model_keys, stored_tensors, tokenizer_keys
 from pagoda.models.gguf_header import MOST_ENTRIES, MOST_HEADER_BYTES, MOST_NUMBERS, MOST_STRINGS
-from pagoda.models.json_file import CONFIG_LIMITS
+from pagoda.models.json_file import CONFIG_LIMITS, JSONLimits
+from pagoda.models.stored_tensors import HEADER_LIMITS
 from pagoda.models.tensor_files import INDEX_FILE, INDEX_LIMITS, SINGLE_FILE
 from pagoda.models.tensor_names import MOST_TENSORS
 
@@ -136,6 +137,14 @@ NEEDED = ("embedding_length", "feed_forward_length", "block_count", "attention.h
 MATRIX = tensor([32, 2], name="token_embd.weight")
 
 
+def _with_tokens(tokens: list[str]) -> bytes:
+    """A sound model whose tokens, of SentencePiece, are these."""
+    sound = SoundGGUF.make()
+    own = {"model": "llama", "tokens": tokens, "scores": [0.0] * len(tokens)}
+    keys = {name: value for name, value in sound.metadata.items() if "tokenizer" not in name}
+    return sound.encode({**keys, **{f"tokenizer.ggml.{name}": own[name] for name in own}})
+
+
 def _with_list(key: str, kind: int, item: bytes, length: int) -> bytes:
     """A llama whose `key` is a long list."""
     lists = array(key, kind, length, item * length)
@@ -210,6 +219,8 @@ def crafted_gguf() -> Iterator[tuple[str, bytes]]:
         "all tensors, but no model",
         _many_tensors(tensor([8], offset=32 * MOST_TENSORS - 32, name="last")),
     )
+    runs = [letter * length for letter in "abcdefgh" for length in range(1, 1023)]
+    yield "tokens made of others at each place", _with_tokens(runs)
     yield (
         "a million heads",
         _with_list("llama.attention.head_count", UINT32, struct.pack("<I", 4), MOST_NUMBERS),
@@ -234,8 +245,9 @@ def _nested(opening: bytes, closing: bytes, size_bytes: int) -> bytes:
     return opening * depth + b"1" + closing * depth
 
 
-def hostile_json(size_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """Objects that are too much, of about that many bytes."""
+def hostile_json(limits: JSONLimits) -> Iterator[tuple[str, bytes]]:
+    """Objects that are too much, or as much as limits allow."""
+    size_bytes, most = limits.most_bytes, limits.most_values
     yield "arrays in arrays", b'{"a":' + _nested(b"[", b"]", size_bytes - 9) + b"}"
     yield "900 arrays in arrays", b'{"a":' + _nested(b"[", b"]", 1800) + b"}"
     yield "objects in objects", _nested(b'{"a":', b"}", size_bytes - 9)
@@ -246,13 +258,26 @@ def hostile_json(size_bytes: int) -> Iterator[tuple[str, bytes]]:
     numbers = b",".join([number] * (size_bytes // 4001 - 9))
     yield "numbers of 4,000 digits", b'{"a":[' + numbers + b"]}"
     yield "a number of all digits", b'{"a":' + b"1" * (size_bytes - 9) + b"}"
-    most = CONFIG_LIMITS.most_values
-    yield "names", b"{" + b",".join(b'"%05x":1' % n for n in range(most - 1)) + b"}"
-    yield "short texts", b'{"a":[' + b",".join(b'"%05x"' % n for n in range(most - 9)) + b"]}"
+    yield "names", b"{" + b",".join(b'"%06d":1' % n for n in range(most - 1)) + b"}"
+    yield "short texts", b'{"a":[' + b",".join(b'"%06d"' % n for n in range(most - 9)) + b"]}"
+    yield "names of lists", b"{" + b",".join(b'"%06d":[]' % n for n in range(most // 2 - 9)) + b"}"
+    yield "long names", _named(b'"%s":"%s"', size_bytes, most)
+    wide = min(size_bytes, limits.most_wide_bytes)
+    yield "wide names", _named('"🙂%s":"🙂%s"'.encode(), wide, most)
+    yield "wide text", b'{"a":"' + "🙂".encode() + b"a" * (wide - 19) + b'"}'
+    yield "text with an escape", b'{"a":"' + b"a" * (wide - 29) + b'\\ud83d\\ude42"}'
+    yield "too much wide text", b'{"a":"' + "🙂".encode() + b"a" * wide + b'"}'
     yield "no text", b"\xff" * 99
     yield "not a number", b'{"a":NaN'
     yield "a list", b"[1]"
     yield "too many bytes", b'{"a":"' + b"a" * size_bytes + b'"}'
+
+
+def _named(form: bytes, size_bytes: int, most_values: int) -> bytes:
+    """As many names and texts as may be, each as long as the size then lets it be."""
+    count = min(most_values - 9, size_bytes // (len(form) + 10))
+    digits = (size_bytes // count - len(form) + 3) // 2
+    return b"{" + b",".join(form % ((b"%0*d" % (digits, n),) * 2) for n in range(count)) + b"}"
 
 
 def _entries(changes: Mapping[str, Any]) -> bytes:
@@ -262,8 +287,8 @@ def _entries(changes: Mapping[str, Any]) -> bytes:
 def crafted_headers() -> Iterator[tuple[str, bytes]]:
     yield "nothing", b""
     yield "header beyond the file", struct.pack("<Q", 2**63) + bytes(99)
-    yield "header of gigabytes", struct.pack("<Q", CONFIG_LIMITS.most_bytes + 1) + bytes(2**23)
-    for name, text in hostile_json(CONFIG_LIMITS.most_bytes):
+    yield "header of gigabytes", struct.pack("<Q", HEADER_LIMITS.most_bytes + 1) + bytes(2**23)
+    for name, text in hostile_json(HEADER_LIMITS):
         yield f"header of {name}", safetensors(text)
     shapes: dict[str, Any] = {
         "a float": [2.0, 2], "negative": [-2, -2], "true": [True, 4], "text": "22", "nothing": None,
@@ -307,7 +332,7 @@ def crafted_indices() -> Iterator[tuple[str, bytes]]:
         yield f"index of {weight_map!r}", json.dumps({"weight_map": weight_map}).encode()
     files = {f"t{n}": f"{n}.safetensors" for n in range(10_000)}
     yield "index of 10,000 files", json.dumps({"weight_map": files}).encode()
-    for name, text in hostile_json(INDEX_LIMITS.most_bytes // 4):
+    for name, text in hostile_json(INDEX_LIMITS):
         yield f"index of {name}", text
 
 
@@ -320,7 +345,7 @@ def crafted(sound: Hostile) -> Iterator[Hostile]:
         yield Hostile(f"safetensors: {name}", {**config, SINGLE_FILE: data})
     for name, data in crafted_indices():
         yield Hostile(f"index: {name}", {**sound.files, INDEX_FILE: data})
-    for name, data in hostile_json(CONFIG_LIMITS.most_bytes // 8):
+    for name, data in hostile_json(CONFIG_LIMITS):
         yield Hostile(f"config: {name}", {"config.json": data})
 
 

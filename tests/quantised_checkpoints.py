@@ -125,9 +125,9 @@ def packed(bits: int, group: int, *, symmetric: bool, dtype: torch.dtype = torch
     return layer
 
 
-def int8(*, symmetric: bool) -> Layer:
+def int8(*, symmetric: bool, group: int = -1) -> Layer:
     def layer(rng: np.random.Generator, rows: int, columns: int) -> tuple[Tensors, torch.Tensor]:
-        drawn = Grouped.draw(rng, rows, columns, 8, -1, torch.bfloat16, symmetric=symmetric)
+        drawn = Grouped.draw(rng, rows, columns, 8, group, torch.bfloat16, symmetric=symmetric)
         tensors = {
             "weight": torch.from_numpy((drawn.codes - 128).astype(np.int8)),
             "weight_scale": drawn.scales,
@@ -138,6 +138,19 @@ def int8(*, symmetric: bool) -> Layer:
         return tensors, drawn.weight
 
     return layer
+
+
+def in_order_of_activations(layer: Layer, group: int) -> Layer:
+    """The same with columns that are of any group, as compressed-tensors tells it."""
+
+    def shuffled(rng: np.random.Generator, rows: int, columns: int) -> tuple[Tensors, torch.Tensor]:
+        tensors, weight = layer(rng, rows, columns)
+        order = torch.from_numpy(rng.permutation(columns))
+        tensors["weight"] = tensors["weight"][:, order]
+        tensors["weight_g_idx"] = (order // group).int()
+        return tensors, weight[:, order]
+
+    return shuffled
 
 
 def float8(kind: str, num_rows: int, num_columns: int, dtype: torch.dtype = torch.float32) -> Layer:
@@ -275,6 +288,27 @@ SCHEMES: Mapping[str, Stored] = {
         int8(symmetric=False),
         _groups("naive-quantized", symmetric=False, num_bits=8, strategy="channel"),
         "uint8_bf16_g128",
+    ),
+    "W8A8 in order of activations": Stored(
+        in_order_of_activations(int8(symmetric=True, group=32), 32),
+        _groups("int-quantized", num_bits=8, strategy="group", group_size=32, actorder="group"),
+        "int8_bf16_act_order",
+    ),
+    "W8A8 with zero points in order of activations": Stored(
+        in_order_of_activations(int8(symmetric=False, group=32), 32),
+        _groups(
+            "naive-quantized", symmetric=False, num_bits=8, strategy="group", group_size=32,
+            actorder="group",
+        ),
+        "uint8_bf16_act_order",
+    ),
+    "FP8 in order of activations": Stored(
+        in_order_of_activations(float8("weight_scale", 1, 64, torch.bfloat16), 64),
+        _groups(
+            "float-quantized", num_bits=8, type="float", strategy="group", group_size=64,
+            actorder="group",
+        ),
+        "e4m3_bf16_act_order",
     ),
     "FP8": Stored(
         float8("weight_scale", 1, 0, torch.bfloat16),

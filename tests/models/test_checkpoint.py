@@ -22,7 +22,7 @@ from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
 from pagoda.models.part import HeadRows, Part, RotatedHeads
-from pagoda.models.stored_tensors import stored_tensors
+from pagoda.models.stored_tensors import MOST_TENSORS, stored_tensors
 from pagoda.models.tensor_files import INDEX_FILE
 
 
@@ -105,6 +105,21 @@ def test_beside_model_safetensors_others_are_not_read(tmp_path):
     for name in ("consolidated", "model"):
         save_file({name: torch.ones(1)}, tmp_path / f"{name}.safetensors")
     assert dict(SafetensorsCheckpoint(stored_tensors(tmp_path)).shapes) == {"model": (1,)}
+
+
+def test_all_tensors_of_the_largest_models_are_read_and_no_more(tmp_path):
+    """384 experts in 60 layers have 69,120 matrices, and in float8 as many scales."""
+    files: dict[str, str] = {}
+    for shard in range(10):
+        name, first = f"{shard}.safetensors", shard * 28_000
+        tensors = {f"t{first + each}": entry("F32", [0], 0, 0) for each in range(28_000)}
+        write_raw(tmp_path / name, tensors, 0)
+        files[f"t{first}"] = name
+        (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": files}))
+        if len(files) == 5:
+            assert len(stored_tensors(tmp_path)) == 140_000
+    with refused(f"=280000: at most {MOST_TENSORS:,} tensors in all"):
+        stored_tensors(tmp_path)
 
 
 def test_a_file_that_the_index_names_must_be_there(tmp_path):

@@ -22,6 +22,7 @@ TEXTS = [
     "  two  spaces, CamelCase HTTPServer, 3.14159 and 2024-01-02",
 ]
 
+TOKENS = "tokenizer.ggml.tokens"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
 
@@ -224,13 +225,25 @@ def test_the_ends_of_a_text_are_those_the_file_asks_for(pre, changes, expected):
 def test_every_id_that_ends_an_answer_is_found():
     found = gguf_tokenizer(byte_level(eot_token_id=259, eom_token_id=258))
     assert found.eos_token_ids == {257, 258, 259}
-    assert gguf_tokenizer(byte_level(eos_token_id=None)).eos_token_ids == frozenset()
 
 
 def test_special_tokens_and_the_template_are_passed_on():
     found = gguf_tokenizer(byte_level())
     assert found.special_tokens == {"bos_token": "<|bos|>", "eos_token": "<|eos|>"}
     assert found.chat_template == tokenizer_keys()["tokenizer.chat_template"]
+
+
+@pytest.mark.parametrize("none", [2**32 - 1, 288, -1])
+@pytest.mark.parametrize(
+    ("key", "name"), [("padding_token_id", "pad_token"), ("unknown_token_id", "unk_token")]
+)
+def test_a_file_may_say_that_it_has_no_token_for_a_part(key, name, none, caplog):
+    caplog.set_level("INFO", "pagoda")
+    assert gguf_tokenizer(byte_level(**{key: 7})).special_tokens[name] == byte_level()[TOKENS][7]
+    assert caplog.messages == []
+    assert name not in gguf_tokenizer(byte_level(**{key: none})).special_tokens
+    [said] = caplog.messages
+    assert f"tokenizer.ggml.{key} is {none}, which is no token" in said
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +303,14 @@ def test_sentencepiece_may_leave_the_first_space_out(sentencepiece):
     assert backend.decode(backend.encode(" fox").ids) == " fox"
 
 
+def test_sentencepiece_may_have_no_unknown_token(sentencepiece, caplog):
+    caplog.set_level("INFO", "pagoda")
+    keys = {**sentencepiece[1], "tokenizer.ggml.unknown_token_id": 2**32 - 1}
+    backend = gguf_tokenizer(keys).backend
+    assert len(caplog.messages) == 1
+    assert backend.decode(backend.encode("unseen: ŵ 漢字 🚀").ids) == "unseen: ŵ 漢字 🚀"
+
+
 def test_white_space_behind_a_whole_token_goes_with_it_in_phi3_alone(sentencepiece):
     keys = {**sentencepiece[1], "tokenizer.ggml.add_space_prefix": False}
     tokens = keys["tokenizer.ggml.tokens"]
@@ -319,6 +340,9 @@ def test_white_space_behind_a_whole_token_goes_with_it_in_phi3_alone(sentencepie
             "tokenizer.ggml.merges=[('hq', '')]: do not fit the tokens",
         ),
         ({"eos_token_id": 288}, ModelError, "tokenizer.ggml.eos_token_id=288: must be below 288"),
+        ({"bos_token_id": 2**32 - 1}, ModelError, "bos_token_id=4294967295: must be below 288"),
+        ({"eot_token_id": -1}, ModelError, "tokenizer.ggml.eot_token_id=-1: must be below 288"),
+        ({"padding_token_id": "0"}, ModelError, "tokenizer.ggml.padding_token_id='0'"),
         ({"bos_token_id": "0"}, ModelError, "tokenizer.ggml.bos_token_id='0'"),
         ({"model": "llama"}, ModelError, "tokenizer.ggml.scores=[]: must be 288 numbers"),
         ({"token_type": 3}, ModelError, "tokenizer.ggml.token_type=3"),

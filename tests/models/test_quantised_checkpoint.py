@@ -106,3 +106,13 @@ def test_four_bits_may_be_stored_as_any_dtype() -> None:
     tensors, weight = stored.layer(np.random.default_rng(1), 64, 128)
     tensors["weight"] = tensors["weight"].view(-1).view(torch.bfloat16)[:, None]
     assert np.array_equal(matrix_of(tensors, stored.section).values(0, 64), weight.numpy())
+
+
+@pytest.mark.parametrize("name", ["W4A16", "W8A8", "FP8"])
+def test_groups_that_were_never_set_follow_each_other(name: str) -> None:
+    stored = SCHEMES[name]
+    tensors, weight = stored.layer(np.random.default_rng(1), 64, 256)
+    tensors["weight_g_idx"] = torch.full((256,), -1, dtype=torch.int32)
+    matrix = matrix_of(tensors, stored.section)
+    assert matrix.type == stored.type
+    assert np.array_equal(matrix.values(0, 64), weight.numpy())

@@ -125,6 +125,16 @@ def state(**fields: Any) -> Callable[[Tensors], Tensors]:
             changed("weight_zero_point", lambda x: x[1:]),
             "a.layer.weight_zero_point=(63, 1): there must be one for each scale, (64, 1)",
         ),
+        (
+            "W8A8 in order of activations",
+            filled("weight_g_idx", 8),
+            "a.layer.weight_g_idx=8: must name groups, 0 to 7",
+        ),
+        (
+            "FP8 in order of activations",
+            changed("weight_g_idx", lambda x: x[1:]),
+            "a.layer.weight_g_idx=(255,): its shape must be (256,)",
+        ),
         ("W8A8", changed("weight", lambda x: x.float()), "a.layer.weight dtype='F32': must be I8"),
         ("fp8 in blocks", without("weight_scale_inv"), "weight_scale_inv=None: the files lack"),
         ("fp8 in blocks", changed("weight_scale_inv", lambda x: x[:, :0]), "must not be empty"),

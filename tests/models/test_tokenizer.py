@@ -181,7 +181,8 @@ def test_a_bos_token_is_added_to_a_text_and_left_to_the_template_in_a_chat(tmp_p
 
 def test_the_directory_and_the_file_agree_on_more_than_the_merge(places):
     directory, file = (Tokenizer(locate(place)) for place in places.values())
-    assert directory.eos_token_ids == file.eos_token_ids == {257}
+    assert directory.eos_token_ids == {257}
+    assert file.eos_token_ids == {257, 259}  # the end of a turn, by its text
     text = "No merges in this: 123 żółć <|im_start|>\n"
     assert directory.encode(text) == file.encode(text)
     assert file.encode(MERGED) == [260]
@@ -227,11 +228,24 @@ def test_a_named_tokenizer_is_found_without_the_familys_class_of_configs(
     assert found.encode("abc") == own.encode("abc")
 
 
-def test_an_eos_token_that_is_no_id_is_refused(tmp_path):
+@pytest.mark.parametrize("value", ["</s>", -1, True, 1.0, [257, -1], [[257]]])
+def test_an_eos_token_that_is_no_id_is_refused(value, tmp_path):
     write_checkpoint(tmp_path, CASES["llama-gqa"])
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": "</s>"}')
-    with pytest.raises(ModelError, match=r"generation_config\.json eos_token_id='</s>'"):
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": value}))
+    match = f"generation_config.json eos_token_id={value!r}: must be token ids"
+    with pytest.raises(ModelError, match=re.escape(match)):
         Tokenizer(locate(str(tmp_path)))
+
+
+@pytest.mark.parametrize("strange", [287, 2**32 - 1, 2**32, 10**90])
+def test_an_eos_id_that_no_token_has_is_left_out_and_told(strange, tmp_path, caplog):
+    """The model has logits up to 287, the tokenizer no tokens for the last of them."""
+    write_checkpoint(tmp_path, CASES["llama-gqa"])
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [258, strange]}))
+    assert Tokenizer(locate(str(tmp_path))).eos_token_ids == {257, 258}
+    [warning] = caplog.messages
+    assert "generation_config.json eos_token_id" in warning
+    assert str(strange)[:20] in warning
 
 
 FRAGMENTS = ["<|im_end|>", "<|im_start|>", "<|im_", "end|>", "<", "|", ">", "system\n", "é", " "]

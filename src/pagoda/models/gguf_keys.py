@@ -10,9 +10,11 @@ from pagoda.errors import ModelError
 
 _PREFIX = "tokenizer.ggml."
 _CHAT_TEMPLATE = "tokenizer.chat_template"
-_MOST_TOKEN_CHARACTERS = 1024
-_MOST_CHARACTERS = 2**22
+MOST_TOKEN_CHARACTERS = 1024
+MOST_CHARACTERS = 2**22
 """Of all tokens: twice those of the largest vocabulary."""
+CONTROL, USER_DEFINED = 3, 4
+"""Types of tokens that are matched before text is split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,8 @@ class TextKeys:
         """The vocabulary by id. Building a tokenizer looks at every place in every token."""
         tokens = self.strings("tokens")
         lengths = [len(token) for token in tokens]
-        if max(lengths) > _MOST_TOKEN_CHARACTERS or sum(lengths) > _MOST_CHARACTERS:
-            limit = (
-                f"at most {_MOST_TOKEN_CHARACTERS:,} characters each, {_MOST_CHARACTERS:,} in all"
-            )
+        if max(lengths) > MOST_TOKEN_CHARACTERS or sum(lengths) > MOST_CHARACTERS:
+            limit = f"at most {MOST_TOKEN_CHARACTERS:,} characters each, {MOST_CHARACTERS:,} in all"
             raise ModelError(self.name("tokens"), f"{max(lengths):,} characters", limit)
         return tokens
 
@@ -71,12 +71,17 @@ class TextKeys:
 
     def token_id(self, key: str, num_tokens: int) -> int | None:
         """The id of one of the tokens, or None where the file has no such key."""
-        value = self.metadata.get(self.name(key))
-        if value is None:
-            return None
-        if type(value) is not int or not 0 <= value < num_tokens:
+        found, value = self.optional_token_id(key, num_tokens), self.metadata.get(self.name(key))
+        if found is None and value is not None:
             raise ModelError(self.name(key), value, f"must be below {num_tokens:,}")
-        return value
+        return found
+
+    def optional_token_id(self, key: str, num_tokens: int) -> int | None:
+        """The same, but None for a number that is no token's, too: 4294967295 says "none"."""
+        value = self.metadata.get(self.name(key))
+        if value is not None and type(value) is not int:
+            raise ModelError(self.name(key), value, f"must be below {num_tokens:,}")
+        return value if value is not None and 0 <= value < num_tokens else None
 
     def _text(self, name: str) -> str | None:
         value = self.metadata.get(name)

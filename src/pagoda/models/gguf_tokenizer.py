@@ -18,13 +18,13 @@ from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
 from pagoda.errors import ModelError, UnsupportedModelError
-from pagoda.models.gguf_keys import TextKeys
+from pagoda.models.gguf_ends import end_token_ids
+from pagoda.models.gguf_keys import CONTROL, USER_DEFINED, TextKeys
+from pagoda.models.gguf_merges import merges_by_score
 from pagoda.models.splitting import DEFAULT, SPLITTINGS
 
 logger = logging.getLogger("pagoda")
 
-_CONTROL, _USER_DEFINED = 3, 4
-_EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _SPACE = "▁"
 
 
@@ -36,6 +36,7 @@ class GGUFTokenizer:
     special_tokens: dict[str, str]
     """bos_token, eos_token, unk_token and pad_token, those that the file has."""
     eos_token_ids: frozenset[int]
+    """They end an answer."""
     chat_template: str | None
 
 
@@ -51,22 +52,14 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> GGUFTokenizer:
         raise UnsupportedModelError(own.name("model"), kind, f"covered are {', '.join(_BUILDERS)}")
     tokens = own.tokens()
     backend, add_bos = _BUILDERS[kind](own, tokens)
-    special_tokens = {
-        name: tokens[token_id]
-        for name, key in _SPECIAL_TOKENS.items()
-        if (token_id := own.token_id(key, len(tokens))) is not None
-    }
+    special_tokens = _special_tokens(own, tokens)
     kinds, special = own.whole_numbers("token_type"), special_tokens.values()
     _add_whole_tokens(backend, tokens, kinds, special, _strips_spaces(metadata, kind))
     _add_ends(backend, own, tokens, add_bos)
     return GGUFTokenizer(
         backend=backend,
         special_tokens=special_tokens,
-        eos_token_ids=frozenset(
-            token_id
-            for key in _EOS_KEYS
-            if (token_id := own.token_id(key, len(tokens))) is not None
-        ),
+        eos_token_ids=end_token_ids(own, tokens),
         chat_template=own.chat_template(),
     )
 
@@ -77,6 +70,21 @@ _SPECIAL_TOKENS = {
     "unk_token": "unknown_token_id",
     "pad_token": "padding_token_id",
 }
+_MAY_BE_NONE = ("unknown_token_id", "padding_token_id")
+"""A file may say there that it has none, by an id that is no token's."""
+
+
+def _special_tokens(own: TextKeys, tokens: Sequence[str]) -> dict[str, str]:
+    """The tokens that the file gives a part to, by transformers' names of the parts."""
+    found = {}
+    for name, key in _SPECIAL_TOKENS.items():
+        find = own.optional_token_id if key in _MAY_BE_NONE else own.token_id
+        token_id = find(key, len(tokens))
+        if token_id is not None:
+            found[name] = tokens[token_id]
+        elif (value := own.metadata.get(own.name(key))) is not None:
+            logger.info("%s is %s, which is no token: there is none", own.name(key), value)
+    return found
 
 
 def _byte_level(own: TextKeys, tokens: Sequence[str]) -> tuple[Tokenizer, bool]:
@@ -109,10 +117,10 @@ def _sentencepiece(own: TextKeys, tokens: Sequence[str]) -> tuple[Tokenizer, boo
     scores = own.numbers("scores")
     if len(scores) != len(tokens):
         raise ModelError(own.name("scores"), scores, f"must be {len(tokens):,} numbers")
-    unknown = own.token_id("unknown_token_id", len(tokens))
+    unknown = own.optional_token_id("unknown_token_id", len(tokens))
     backend = _bpe(
         tokens,
-        _merges_by_score(tokens, scores),
+        merges_by_score(tokens, scores),
         byte_fallback=True,
         fuse_unk=True,
         unk_token=None if unknown is None else tokens[unknown],
@@ -130,18 +138,6 @@ def _sentencepiece(own: TextKeys, tokens: Sequence[str]) -> tuple[Tokenizer, boo
 
 
 _BUILDERS = {"gpt2": _byte_level, "llama": _sentencepiece}
-
-
-def _merges_by_score(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, the best token first."""
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    found = [
-        (-scores[rank], ranks[token[:cut]], ranks[token[cut:]])
-        for token, rank in ranks.items()
-        for cut in range(1, len(token))
-        if token[:cut] in ranks and token[cut:] in ranks
-    ]
-    return [(tokens[left], tokens[right]) for _, left, right in sorted(found)]
 
 
 def _bpe(tokens: Sequence[str], merges: Sequence[tuple[str, str]], **options: Any) -> Tokenizer:
@@ -169,8 +165,8 @@ def _add_whole_tokens(
         return AddedToken(token, normalized=False, rstrip=rstrip)
 
     for wanted, add in (
-        (_CONTROL, backend.add_special_tokens),
-        (_USER_DEFINED, backend.add_tokens),
+        (CONTROL, backend.add_special_tokens),
+        (USER_DEFINED, backend.add_tokens),
     ):
         add([added(token) for token, kind in zip(tokens, kinds, strict=False) if kind == wanted])
     backend.add_special_tokens([added(token) for token in special])

@@ -14,7 +14,7 @@ from typing import Any
 
 from pagoda.errors import ModelError, shorten
 
-_MOST_DIGITS = 100
+MOST_DIGITS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class JSONLimits:
     """How much of it is read."""
 
     most_bytes: int = 2**22
+    most_wide_bytes: int = 2**22
+    """Where it is not plain ASCII or has escapes: each character may then take four bytes."""
     most_values: int = 2**15
     """Commas and opening brackets, those inside strings too."""
     names_twice: bool = True
@@ -46,6 +48,9 @@ def parse_json(text: bytes, field: str, value: str, limits: JSONLimits) -> dict[
     """The object that `text` spells; errors name the `field` and show the `value`."""
     if len(text) > limits.most_bytes:
         raise ModelError(field, value, f"must be JSON of at most {limits.most_bytes:,} bytes")
+    if len(text) > limits.most_wide_bytes and (not text.isascii() or b"\\u" in text):
+        limit = f"must be JSON of at most {limits.most_wide_bytes:,} bytes, or plain ASCII"
+        raise ModelError(field, value, limit)
     if sum(map(text.count, (b",", b"{", b"["))) > limits.most_values:
         raise ModelError(field, value, f"must be JSON of at most {limits.most_values:,} values")
     hook = None if limits.names_twice else _without_twice
@@ -60,7 +65,7 @@ def parse_json(text: bytes, field: str, value: str, limits: JSONLimits) -> dict[
 
 def _whole(digits: str) -> int:
     """A number of thousands of digits takes long to read, and no field holds one."""
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > MOST_DIGITS:
         raise ValueError(f"a number of {len(digits):,} digits")
     return int(digits)
 

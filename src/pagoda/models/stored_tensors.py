@@ -34,10 +34,10 @@ _ITEM_BITS = (
     | {"F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
 )
 """Every dtype of the format; a tensor that the model does not use may have any."""
-_HEADER_LIMITS = JSONLimits(most_values=2**18, names_twice=False)
-MOST_TENSORS = 2**17
-"""Of one model: those of 256 experts in 60 layers, with a scale each, are three quarters of it."""
-_MOST_DIMS = 8
+HEADER_LIMITS = JSONLimits(most_values=2**18, names_twice=False)
+MOST_TENSORS = 2**18
+"""Of one model: those of 384 experts in 60 layers, with a scale each, are half of it."""
+MOST_DIMS = 8
 _LENGTH = struct.Struct("<Q")
 
 
@@ -79,10 +79,10 @@ def _read_header(path: Path) -> dict[str, StoredTensor]:
     body = _LENGTH.size + length
     if not length or body > len(data):
         raise ModelError(path.name, size, "is truncated: its header does not fit into it")
-    if length > _HEADER_LIMITS.most_bytes:
-        limit = f"must be at most {_HEADER_LIMITS.most_bytes:,} bytes"
+    if length > HEADER_LIMITS.most_bytes:
+        limit = f"must be at most {HEADER_LIMITS.most_bytes:,} bytes"
         raise ModelError(f"{path.name} header", f"{length:,} bytes", limit)
-    header = parse_json(data[_LENGTH.size : body], f"{path.name} header", size, _HEADER_LIMITS)
+    header = parse_json(data[_LENGTH.size : body], f"{path.name} header", size, HEADER_LIMITS)
     header.pop("__metadata__", None)
     tensors: dict[str, StoredTensor] = {}
     for name, entry in header.items():
@@ -112,7 +112,7 @@ def _stored(path: Path, data: mmap.mmap, body: int, name: str, entry: Any) -> St
 
 def _sizes(values: Any) -> tuple[int, ...] | None:
     """A list of a few whole numbers from 0; None for anything else."""
-    if type(values) is not list or len(values) > _MOST_DIMS:
+    if type(values) is not list or len(values) > MOST_DIMS:
         return None
     if not all(type(value) is int and value >= 0 for value in values):
         return None

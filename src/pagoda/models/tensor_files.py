@@ -13,7 +13,9 @@ SINGLE_FILE = "model.safetensors"
 _SUFFIX = ".safetensors"
 
 INDEX_LIMITS = JSONLimits(most_bytes=2**24, most_values=2**18, names_twice=False)
-_MOST_FILES = 2**10
+"""The largest index is that of 384 experts in 60 layers with a scale each: 140,000 tensors, 13 MiB.
+It takes 70 MiB to read."""
+MOST_FILES = 2**10
 _MOST_NAME_CHARACTERS = 255
 _PICKLES = (".bin", ".pth", ".pt", ".ckpt")
 """Endings of files that PyTorch unpickles, which can run code."""
@@ -43,8 +45,8 @@ def _of_index(directory: Path, weight_map: Any) -> list[Path]:
     if type(weight_map) is not dict or not all(type(name) is str for name in weight_map.values()):
         raise ModelError(field, weight_map, "must map tensors to files")
     names = sorted(set(weight_map.values()))
-    if not 1 <= len(names) <= _MOST_FILES:
-        raise ModelError(field, f"{len(names):,} files", f"must be 1 to {_MOST_FILES:,}")
+    if not 1 <= len(names) <= MOST_FILES:
+        raise ModelError(field, f"{len(names):,} files", f"must be 1 to {MOST_FILES:,}")
     for name in names:
         if not _is_plain(name):
             raise ModelError(field, name, f"must be a {_SUFFIX} file in the same directory")

@@ -6,7 +6,8 @@ command half a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import tokenizers
 from tokenizers.models import BPE
 
-from pagoda.errors import InvalidRequestError, ModelError
+from pagoda.errors import InvalidRequestError, ModelError, shorten
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions, TemplateValue
 from pagoda.models.config import CONFIG_FILE, read_directory_config
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
@@ -27,12 +28,16 @@ from pagoda.models.tiktoken_file import splitting_of_ranks
 from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 from pagoda.models.user_text import UserText
 
+logger = logging.getLogger("pagoda")
+
 GENERATION_CONFIG_FILE = "generation_config.json"
 
 Checked = TypeVar("Checked", contravariant=True)
 
 _MOST_TOLD = 400
 """Characters of what a library says of a file."""
+_LARGEST_ID = 2**32 - 1
+"""That the tokenizers library can be asked for."""
 
 
 class Check(Protocol[Checked]):
@@ -267,9 +272,9 @@ def _read_directory(files: ModelFiles) -> _Loaded:
         raise ModelError("model", str(path), limit) from error
     if splitting is not None:
         template.backend_tokenizer.pre_tokenizer = splitting.pre_tokenizer()
-    eos = _generation_eos(path)
+    eos = _generation_eos(path, template.backend_tokenizer)
     if template.eos_token_id is not None:
-        eos = [*eos, template.eos_token_id]
+        eos.add(template.eos_token_id)
     return _Loaded(template.backend_tokenizer, frozenset(eos), lambda: template)
 
 
@@ -302,13 +307,24 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _generation_eos(path: Path) -> Iterable[int]:
-    """The eos ids of generation_config.json, or of config.json where there is none."""
+def _generation_eos(path: Path, backend: tokenizers.Tokenizer) -> set[int]:
+    """The eos ids of generation_config.json, or of config.json where there is none.
+
+    Those that are no token's are left out: no answer can end with them, and no rule know them.
+    """
     for name in (GENERATION_CONFIG_FILE, CONFIG_FILE):
         if (path / name).is_file():
             value = read_json(path / name).get("eos_token_id")
             ids = value if type(value) is list else [] if value is None else [value]
-            if not all(type(token_id) is int for token_id in ids):
+            if not all(type(token_id) is int and token_id >= 0 for token_id in ids):
                 raise ModelError(f"{name} eos_token_id", value, "must be token ids")
-            return ids
-    return ()
+            known = {token_id for token_id in ids if _has_token(backend, token_id)}
+            if strange := [token_id for token_id in ids if token_id not in known]:
+                told = "%s eos_token_id: %s is left out, the tokenizer has no such token"
+                logger.warning(told, name, shorten(strange))
+            return known
+    return set()
+
+
+def _has_token(backend: tokenizers.Tokenizer, token_id: int) -> bool:
+    return token_id <= _LARGEST_ID and backend.id_to_token(token_id) is not None

@@ -2,12 +2,13 @@
 
     pack-quantized    weight_packed [out, in / n] of n codes to a word of 32 along `in`,
                       weight_shape [2], weight_scale [out, groups], weight_zero_point
-                      [out / n, groups] in words along `out`, weight_g_idx [in]
+                      [out / n, groups] in words along `out`
     int-quantized,    weight [out, in] of int8, weight_scale, weight_zero_point of int8
     naive-quantized
     float-quantized   weight [out, in] of float8 e4m3, weight_scale
 
 A number is (code − zero point) · scale; packed codes and zero points have half their range added.
+In each form weight_g_idx [in] may say which group a number of a row is of.
 What a layer has is read off its tensors. Activations are not quantised here.
 """
 
@@ -18,6 +19,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from pagoda.models.config import ModelConfig
 from pagoda.models.schemes.coding import Coding
@@ -29,7 +31,7 @@ from pagoda.models.schemes.scheme import names, require_one_of
 from pagoda.models.schemes.stored_module import SCALES, Array, StoredModule
 
 _FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "float-quantized")
-_ZEROS = "weight_zero_point"
+_ZEROS, _GROUPS = "weight_zero_point", "weight_g_idx"
 _SCALES_OF = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}
 """Scales have the model's dtype."""
 
@@ -80,7 +82,7 @@ class CompressedTensors:
     separator: ClassVar[str] = "."
     weight: ClassVar[str] = ".weight"
     kinds: ClassVar[tuple[str, ...]] = (
-        "weight", "weight_packed", "weight_shape", "weight_scale", _ZEROS, "weight_g_idx",
+        "weight", "weight_packed", "weight_shape", "weight_scale", _ZEROS, _GROUPS,
     )  # fmt: skip
     left_aside: ClassVar[tuple[str, ...]] = (
         "input_scale", "input_zero_point", "output_scale", "output_zero_point", "k_scale",
@@ -108,6 +110,11 @@ class CompressedTensors:
 
     def matrix(self, module: StoredModule) -> QuantisedMatrix:
         """See `Scheme`."""
+        matrix = self._matrix(module)
+        return replace(matrix, groups=_groups(module, matrix.shape[1], matrix.coding.group))
+
+    def _matrix(self, module: StoredModule) -> QuantisedMatrix:
+        """With groups that follow each other."""
         if "weight_packed" in module:
             return _packed_matrix(module)
         if "weight" in module and module.tensors["weight"].dtype == "F8_E4M3":
@@ -116,6 +123,17 @@ class CompressedTensors:
             block = next((each.block for each in self.layers if each.block is not None), None)
             return float8_matrix(module, "weight_scale", block)
         return _int8_matrix(module)
+
+
+def _groups(module: StoredModule, width: int, group: int) -> npt.NDArray[np.int64] | None:
+    """The group of each of a row's numbers; None where they follow each other.
+
+    They do, too, where the tensor is as it began: all −1. Source: compressed-tensors'
+    `quantization/lifecycle/forward.py`.
+    """
+    if _GROUPS in module and np.all(module.array(_GROUPS, "I32", shape=(width,)) == -1):
+        return None
+    return optional_groups(module, _GROUPS, width, group)
 
 
 def _packed_matrix(module: StoredModule) -> QuantisedMatrix:
@@ -128,7 +146,6 @@ def _packed_matrix(module: StoredModule) -> QuantisedMatrix:
         raise module.error("weight_packed", words.shape, limit)
     grid = ScaleGrid.of(module, "weight_scale", (num_rows, width))
     zeros = _packed_zeros(module, bits, num_rows, grid) if _ZEROS in module else None
-    groups = optional_groups(module, "weight_g_idx", width, grid.num_columns)
     return QuantisedMatrix(
         name=f"{module.name}.weight",
         shape=(num_rows, width),
@@ -140,7 +157,6 @@ def _packed_matrix(module: StoredModule) -> QuantisedMatrix:
         tensors=tuple(module.tensors.values()),
         scales=module.tensor("weight_scale"),
         rows=partial(_packed_rows, words, bits, width, grid, zeros),
-        groups=groups,
     )
 
 
