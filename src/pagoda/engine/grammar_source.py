@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.gbnf import is_gbnf, lark_of
+from pagoda.engine.schema_numbers import require_followed_numbers
 from pagoda.structured import StructuredOutputs
 
 MAX_RULES = 1000
 """Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
-MAX_MULTIPLES = 20_000
-"""All `multipleOf` of a schema added up, their points left out: an automaton that llguidance makes
-has a state for each."""
 _LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
 """Texts, regular expressions and comments of a grammar in Lark's notation."""
 _LARK_JSON = re.compile(rf"(?P<json>%json\s*)|{_LARK_TEXT.pattern}")
@@ -46,7 +43,7 @@ def schema_source(wanted: StructuredOutputs) -> str:
     from llguidance import LLMatcher
 
     schema = _schema(wanted)
-    _require_few_multiples(schema)
+    require_followed_numbers(schema)
     if wanted.disable_additional_properties:
         schema = closed(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
@@ -55,32 +52,6 @@ def schema_source(wanted: StructuredOutputs) -> str:
 def _require_finite(schema: dict[str, Any]) -> None:
     if not has_finite_answer(schema):
         raise ValueError("a schema must have an answer that ends: it requires itself without end")
-
-
-def _require_few_multiples(schema: dict[str, Any]) -> None:
-    """All objects count, wherever they stand: a reference may lead to any."""
-    waiting: list[Any] = [schema]
-    total = 0
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            total += _num_multiples(each)
-        if isinstance(each, dict | list):
-            waiting.extend(each.values() if isinstance(each, dict) else each)
-    if total > MAX_MULTIPLES:
-        raise ValueError(f"multipleOf may add up to at most {MAX_MULTIPLES:,} in a schema")
-
-
-def _num_multiples(schema: dict[str, Any]) -> int:
-    """The `multipleOf` of a schema as a whole number: 25 of 0.25."""
-    divisor = schema.get("multipleOf")
-    if isinstance(divisor, bool) or not isinstance(divisor, int | float):
-        return 0
-    digits = Decimal(str(divisor)).as_tuple()
-    if isinstance(digits.exponent, str):  # not finite: llguidance says so
-        return 0
-    number = int("".join(map(str, digits.digits)))
-    return number * 10 ** min(digits.exponent, 9) if digits.exponent > 0 else number
 
 
 def _schema(wanted: StructuredOutputs) -> dict[str, Any]:
@@ -97,7 +68,7 @@ def _checked_lark(grammar: str) -> str:
         raise ValueError(f"a grammar may have at most {MAX_RULES} rules and groups")
     for schema in _schemas_in(text):
         _require_finite(schema)
-        _require_few_multiples(schema)
+        require_followed_numbers(schema)
     return text
 
 
