@@ -119,5 +119,5 @@ class Intake:
         if alone:
             yield alone
         # Where the space is a token of its own, the ones behind it are those of the word alone.
-        if len(behind) == len(alone) and behind[:1] != alone[:1]:
+        if behind[len(behind) - len(alone) :] != alone:
             yield behind
