@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
+
+from pagoda.engine.lark_text import lark_text
 
 MAX_REPEATS = 10_000
 NO_REPEATS = "{0,0}"
@@ -38,7 +39,7 @@ def _character(match: re.Match[str]) -> str:
 
 def _text_in_lark(text: str) -> str:
     said = "".join(map(_character, _CHARACTER.finditer(text, 1, len(text) - 1)))
-    return json.dumps(said, ensure_ascii=False)
+    return lark_text(said)
 
 
 def _class_in_lark(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.gbnf import is_gbnf, lark_of
+from pagoda.engine.lark_text import lark_text
 from pagoda.engine.schema_numbers import require_followed_numbers
 from pagoda.structured import StructuredOutputs
 
@@ -32,7 +33,7 @@ def source_of(wanted: StructuredOutputs) -> str:
     if wanted.grammar is not None:
         return LLMatcher.grammar_from_lark(_checked_lark(wanted.grammar))
     if wanted.choice is not None:
-        texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
+        texts = " | ".join(map(lark_text, wanted.choice))
         return LLMatcher.grammar_from_lark(f"start: {texts}")
     _require_finite(_schema(wanted))
     return schema_source(wanted)
