@@ -9,13 +9,11 @@ from typing import Any
 
 from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
-from pagoda.engine.gbnf import is_gbnf, lark_of
+from pagoda.engine.gbnf import MAX_RULES, RULES_LIMIT, is_gbnf, lark_of
 from pagoda.engine.lark_text import lark_text
 from pagoda.engine.schema_numbers import require_followed_numbers
 from pagoda.structured import StructuredOutputs
 
-MAX_RULES = 1000
-"""Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
 _LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
 """Texts, regular expressions and comments of a grammar in Lark's notation."""
 _LARK_JSON = re.compile(rf"(?P<json>%json\s*)|{_LARK_TEXT.pattern}")
@@ -66,7 +64,7 @@ def _checked_lark(grammar: str) -> str:
     text = lark_of(grammar) if is_gbnf(grammar) else grammar
     outside = _LARK_TEXT.sub("", text)
     if outside.count(":") + outside.count("(") > MAX_RULES:
-        raise ValueError(f"a grammar may have at most {MAX_RULES} rules and groups")
+        raise ValueError(RULES_LIMIT)
     for schema in _schemas_in(text):
         _require_finite(schema)
         require_followed_numbers(schema)
