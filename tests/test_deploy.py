@@ -20,7 +20,8 @@ from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.main import run
 from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
 from pagoda.engine.finite import MAX_LEVELS
-from pagoda.engine.grammar_source import MAX_MULTIPLES, MAX_RULES
+from pagoda.engine.gbnf import MAX_RULES
+from pagoda.engine.schema_numbers import MAX_MULTIPLES, MAX_WHOLE_NUMBER
 from pagoda.models.chat_options import MAX_KWARG_CHARACTERS, MAX_TEMPLATE_KWARGS
 from pagoda.server import completion_request
 from pagoda.server.admission import REJECTIONS, Admission
@@ -105,7 +106,7 @@ def test_vllms_flags_that_are_not_here_are_refused(capsys: pytest.CaptureFixture
             "structured outputs",
             [
                 *(MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_LEVELS, MAX_STRUCTURED_CHOICES),
-                *(MAX_RULES, MAX_MULTIPLES),
+                *(MAX_RULES, MAX_MULTIPLES, MAX_WHOLE_NUMBER),
             ],
         ),
         ("`chat_template_kwargs`", [MAX_TEMPLATE_KWARGS, MAX_KWARG_CHARACTERS]),

@@ -27,7 +27,11 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 
 
 class PagodaError(Exception):
-    """Base of every error that Pagoda raises on purpose."""
+    """Base of every error that Pagoda raises on purpose; one that is pickled keeps its fields."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The arguments that `Exception` keeps are not those that the classes below take.
+        return _again, (type(self), self.args), self.__dict__
 
 
 class RefusedError(PagodaError, ValueError):
@@ -114,6 +118,11 @@ class ShutDownError(EngineError):
 
 class IntegrityError(PagodaError):
     """`check_integrity` found a broken invariant: a bug in Pagoda, never in its input."""
+
+
+def _again(kind: type[PagodaError], args: tuple[object, ...]) -> PagodaError:
+    """An error of that kind without its fields, as `pickle` makes it anew."""
+    return kind.__new__(kind, *args)
 
 
 def shorten(value: object) -> str:

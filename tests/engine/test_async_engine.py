@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,16 @@ async def test_callers_get_what_they_would_get_alone(engine: AsyncEngine, make_l
     for prompt, tokens in zip(prompts, found, strict=True):
         (output,) = llm.generate(prompt, GREEDY, use_tqdm=False)
         assert list(output.outputs[0].token_ids) == tokens
+
+
+@pytest.mark.parametrize("given", [None, {"temperature": 0}, "hot"])
+async def test_sampling_params_of_another_kind_are_refused_by_name(
+    given: Any, engine: AsyncEngine
+) -> None:
+    outputs = engine.generate("hi", given, request_id="a")
+    with pytest.raises(InvalidRequestError, match="must be a SamplingParams") as refused:
+        await anext(outputs)
+    assert refused.value.field == "sampling_params"
 
 
 async def test_closing_the_iterator_aborts_the_request(engine: AsyncEngine) -> None:

@@ -23,6 +23,13 @@ CLOSED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"$ref": "#/$defs/a", "$defs": {"a": NAMED}},
         {"$ref": "#/$defs/a", "$defs": {"a": {**NAMED, **SHUT}}},
     ),
+    "what is referred to without a word on properties": (
+        {"$ref": "#/$defs/a", "required": [], "description": "a", **SHUT, "$defs": {"a": NAMED}},
+        {
+            **{"$ref": "#/$defs/a", "required": [], "description": "a", **SHUT},
+            "$defs": {"a": {**NAMED, **SHUT}},
+        },
+    ),
     "a property that is called properties": (
         {"properties": {"properties": NAMED}},
         {"properties": {"properties": {**NAMED, **SHUT}}, **SHUT},
@@ -36,6 +43,23 @@ LEFT: dict[str, dict[str, Any]] = {
     "put together from two": {"allOf": [NAMED, NAMED]},
     "put together with a reference": {**NAMED, "$ref": "#/$defs/a", "$defs": {"a": NAMED}},
     "put together with one of several": {**NAMED, "anyOf": [NAMED, NAMED]},
+    "put together with a reference and what is required": {
+        **{"$ref": "#/$defs/a", "$defs": {"a": NAMED}},
+        "required": ["y"],
+    },
+    "put together with one of several and what is required": {
+        "required": ["y"],
+        "anyOf": [NAMED, NAMED],
+    },
+    "put together with one of several and others": {
+        "additionalProperties": True,
+        "oneOf": [NAMED, NAMED],
+    },
+    "put together with patterns": {"patternProperties": {"^y": X}, "anyOf": [NAMED, NAMED]},
+    "put together with a part and a schema of others": {
+        "additionalProperties": X,
+        "allOf": [NAMED],
+    },
     "put together by a condition": {**NAMED, "if": NAMED},
     "values": {"enum": [{"properties": {}}], "default": {"properties": {}}},
     "no objects": {"type": ["string", "null"]},

@@ -42,6 +42,7 @@ TAKEN: dict[str, tuple[str, list[str], list[str]]] = {
     "nothing but repeats of none": ('root ::= ("a" ("b")){ 0 }', [""], ["ab"]),
     "nothing": ('root ::= "a" ( | "b") empty\nempty ::=', ["a", "ab"], ["b"]),
     "escapes": (r'root ::= "\x41\u00e9\U0001F600\n\t\\\"/"', ['A\u00e9\U0001f600\n\t\\"/'], ["A"]),
+    "a delete sign": (r'root ::= "\x7f" root | ""', ["\x7f\x7f"], ["7f"]),
     "classes": (r'root ::= [^a-c\]] [\-x/"] [a-]', ["d-a", "[x-", '\n"a'], ["a-a", "]-a", "dya"]),
     "ranges beside dashes": ("root ::= [--/a-c-e] [+--b]", [".+", "-,", "b-", "eb"], ["d+", "a."]),
     "any character": ("root ::= . .", ["a\n", "\u00e9\u20ac"], ["a"]),

@@ -224,6 +224,12 @@ def test_answers_are_what_was_asked_for(
     assert re.fullmatch(pattern, text) if pattern else text in (wanted.choice or ())
 
 
+def test_a_choice_is_said_whatever_characters_it_has(llm: LLM) -> None:
+    odd = [chr(code) for code in (*range(33), 0x7F, 0x85, 0xAD, 0x2028, 0xFEFF, 0xFFFF, 0x10FFFF)]
+    for text in (*odd, "".join(odd), '\\"/\\u0041', "a\x7f"):
+        assert answer(llm, StructuredOutputs(choice=[text])) == text
+
+
 def test_a_catastrophic_regex_simply_works(llm: LLM) -> None:
     [choice] = asked(llm, StructuredOutputs(regex="(a+)+$"), temperature=1).outputs
     assert set(choice.text) == {"a"}

@@ -57,6 +57,30 @@ def test_a_word_is_banned_by_the_tokens_that_spell_it(llm: LLM) -> None:
     assert request.sampling.bad_words_ids == ((97, 98), (99,))  # tokens are bytes
 
 
+@pytest.mark.parametrize(
+    ("alone", "behind", "banned"),
+    [
+        ([1, 2], [3], ((1, 2), (3,))),  # " Berlin" is one token, "Berlin" is two
+        ([1], [2, 3], ((1,), (2, 3))),
+        ([1, 2], [3, 4], ((1, 2), (3, 4))),
+        ([1, 2], [3, 1, 2], ((1, 2),)),  # the space is a token of its own
+        ([1, 2], [1, 2], ((1, 2),)),
+        ([], [3], ()),
+    ],
+)
+def test_a_word_is_banned_behind_a_space_however_many_tokens_that_are(
+    alone: list[int],
+    behind: list[int],
+    banned: tuple[tuple[int, ...], ...],
+    llm: LLM,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    intake, spelled = llm.engine.intake, {"word": alone, " word": behind}
+    monkeypatch.setattr(intake.tokenizer.tokenizer, "encode", lambda text, **_: spelled[text])
+    request = intake.request("1", [5], SamplingParams(bad_words=("word",)))
+    assert request.sampling.bad_words_ids == banned
+
+
 def test_allowed_tokens_that_are_all_banned_are_refused(llm: LLM) -> None:
     intake, words = llm.engine.intake, ("a", "b", "cd")
     for left in ((97, 99), (98, 97, 100)):

@@ -16,6 +16,7 @@ from pagoda.engine.build import assemble, load_model
 from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread, Order
+from pagoda.engine.intake import require_params
 from pagoda.engine.intake_threads import IntakeThreads
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
@@ -230,6 +231,7 @@ class AsyncEngine:
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if arrived_at is None else arrived_at
         intake = self.engine.intake
+        require_params(sampling)
         seed = intake.draw_seed(sampling)  # here, where callers have an order
         make = partial(intake.request, request_id, prompt, sampling, options, seed=seed)
         expires_at = None if timeout_s is None else arrived_at + timeout_s

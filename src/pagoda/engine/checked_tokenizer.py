@@ -91,10 +91,12 @@ class CheckedTokenizer:
             encoded = self.tokenizer.encode(prompt, options.add_special_tokens, check_count=check)
         else:
             encoded = prompt
+        limit = "must be text or a list of token ids"
+        if isinstance(prompt, bytes | bytearray):  # whole numbers, and not those that were meant
+            raise InvalidRequestError("prompt", prompt, limit)
         try:
             token_ids = tuple(truncated(encoded, options.truncation, self.max_model_len))
         except TypeError:
-            limit = "must be text or a list of token ids"
             raise InvalidRequestError("prompt", prompt, limit) from None
         if not token_ids:
             raise InvalidRequestError("prompt", prompt, "must have at least one token")

@@ -14,8 +14,8 @@ _BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value has schemas by names of its own."""
 _INNER = ("items", "prefixItems", "additionalProperties", "contains", "allOf", "anyOf", "oneOf")
 """Keywords whose value is a schema, or a list of them."""
-_OBJECTS = ("properties", "$ref", "allOf", "anyOf", "oneOf")
-"""Keywords that each may say which properties an object has."""
+_PARTS = ("$ref", "allOf", "anyOf", "oneOf")
+"""Keywords that say which properties an object has in schemas of their own."""
 
 
 def closed(schema: dict[str, Any], *, free_too: bool = False) -> dict[str, Any]:
@@ -64,8 +64,15 @@ def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
 def _is_composed(schema: dict[str, Any]) -> bool:
     all_of = schema.get("allOf")
     has_several = isinstance(all_of, list) and len(all_of) > 1
-    has_several |= sum(keyword in schema for keyword in _OBJECTS) > 1
+    num_parts = sum(keyword in schema for keyword in _PARTS)
+    has_several |= num_parts + _speaks_of_properties(schema) > 1
     return has_several or "if" in schema or "dependentSchemas" in schema
+
+
+def _speaks_of_properties(schema: dict[str, Any]) -> bool:
+    """It has a word on them itself, and not that there are no others."""
+    others = schema.get("additionalProperties", False)
+    return _names_properties(schema) or bool(schema.get("required")) or others is not False
 
 
 def _names_properties(schema: dict[str, Any]) -> bool:

@@ -1,22 +1,23 @@
 """GBNF, the grammars of llama.cpp and vLLM's EBNF, in the notation of Lark that llguidance reads.
 
-    root ::= "yes" | "no" reason?        # comments; "a", [a-z], ., (…), *, +, ?, {2,3}, |
-    reason ::= " because " [a-z ]{1,40}
-
-A rule that leads to no rule that is recursive becomes a token of Lark's, which is matched as one
-regular expression.
+root ::= "yes" | "no" reason?        # comments; "a", [a-z], ., (…), *, +, ?, {2,3}, |
+reason ::= " because " [a-z ]{1,40}
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from pagoda.engine.gbnf_signs import NO_REPEATS, in_lark
+from pagoda.engine.gbnf_lark import lark_of_rules
+from pagoda.engine.gbnf_signs import repeats_of, require_readable
+from pagoda.engine.gbnf_tree import Choice, Item, Token
 
 MAX_DEPTH = 64
 """Parentheses within one another."""
+MAX_RULES = 1000
+"""Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
+RULES_LIMIT = f"a grammar may have at most {MAX_RULES} rules and groups"
 
 _RULE = re.compile(r"^[ \t]*[A-Za-z][\w-]*[ \t\r\n]*::=", re.MULTILINE)
 _TOKEN = re.compile(
@@ -32,46 +33,6 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    position: int
-
-
-@dataclass(slots=True)
-class _Rule:
-    """A rule's alternatives in Lark's notation, its references still by their names here."""
-
-    parts: list[str] = field(default_factory=list)
-    references: dict[int, _Token] = field(default_factory=dict)
-    """By their places in `parts`."""
-
-    open_places: list[int] = field(default_factory=list)
-    """Of each ( that has no ) yet."""
-    _item_place: int = 0
-    """Where that begins which may be repeated."""
-
-    def add(self, token: _Token, part: str) -> None:
-        """Go on with a token, which is `part` in Lark's notation."""
-        place = len(self.parts)
-        if token.kind == "name":
-            self.references[place] = token
-        if token.kind == "(":
-            self.open_places.append(place)
-        if token.kind != "repeats":
-            self._item_place = self.open_places.pop() if token.kind == ")" else place
-        if part == NO_REPEATS:
-            self._empty_item()
-        else:
-            self.parts.append(part)
-
-    def _empty_item(self) -> None:
-        self.parts[self._item_place :] = ['""']
-        while self.references and next(reversed(self.references)) >= self._item_place:
-            self.references.popitem()
-
-
 def is_gbnf(text: str) -> bool:
     """Some line begins a rule as GBNF does, which Lark has no such sign for."""
     return _RULE.search(text) is not None
@@ -79,18 +40,17 @@ def is_gbnf(text: str) -> bool:
 
 def lark_of(text: str) -> str:
     """The same grammar for llguidance. Raises `ValueError` naming line and column."""
+    return lark_of_rules(rules_of(text))
+
+
+def rules_of(text: str) -> dict[str, Choice]:
+    """The rules by their names, `root` among them. Raises `ValueError` as `lark_of` does."""
     rules = _Parser(text).rules()
     if "root" not in rules:
         raise ValueError("a grammar needs a rule named root")
-    flat = _without_recursion(rules)
-    names = {name: f"{'R' if name in flat else 'r'}{n}" for n, name in enumerate(rules)}
-    lines = [f"start: {names['root']}"]
-    for name, rule in rules.items():
-        parts = list(rule.parts)
-        for place, token in rule.references.items():
-            parts[place] = names[token.text]
-        lines.append(f"{names[name]}: {' '.join(parts)}")
-    return "\n".join(lines)
+    if len(rules) > MAX_RULES:
+        raise ValueError(RULES_LIMIT)
+    return rules
 
 
 class _Parser:
@@ -99,8 +59,8 @@ class _Parser:
         self._tokens = [token for token in _tokens_of(text) if token.kind != "skipped"]
         self._at = 0
 
-    def rules(self) -> dict[str, _Rule]:
-        rules: dict[str, _Rule] = {}
+    def rules(self) -> dict[str, Choice]:
+        rules: dict[str, Choice] = {}
         while self._next.kind != "end":
             name = self._take("name", "a rule's name")
             self._take("defined", "::=")
@@ -112,38 +72,56 @@ class _Parser:
                 raise _error(self._text, token.position, f"there is no rule named {token.text}")
         return rules
 
-    def _rule(self) -> _Rule:
-        """What stands behind ::=, up to the next rule. Parentheses are kept, not recursed."""
-        rule, before = _Rule(), "|"
+    def _rule(self) -> Choice:
+        """What stands behind ::=, up to the next rule. The groups that are open are a list."""
+        open_groups, before = [Choice([[]])], "|"
         while not self._is_at_end_of_rule():
             token = self._next
             self._at += 1
-            if token.kind == "(" and len(rule.open_places) == MAX_DEPTH:
-                raise _error(self._text, token.position, f"more than {MAX_DEPTH} levels")
-            if token.kind == ")" and not rule.open_places:
-                raise _error(self._text, token.position, "no ( belongs to this )")
-            if token.kind == "defined":
-                raise _error(self._text, token.position, "::= needs a rule's name in front of it")
-            if token.kind == "repeats" and before in ("|", "(", "repeats"):
-                raise _error(self._text, token.position, "nothing stands here to be repeated")
-            if token.kind in ("|", ")") and before in ("|", "("):
-                rule.parts.append('""')
-            rule.add(token, self._in_lark(token))
+            self._check(token, before, len(open_groups) - 1)
+            sequences = open_groups[-1].sequences
+            if token.kind == "|":
+                sequences.append([])
+            elif token.kind == "(":
+                open_groups.append(Choice([[]]))
+                sequences[-1].append(Item(open_groups[-1]))
+            elif token.kind == ")":
+                open_groups.pop()
+            elif token.kind == "repeats":
+                self._repeat(token, sequences[-1])
+            else:
+                sequences[-1].append(Item(token))
             before = token.kind
-        if rule.open_places:
+        if len(open_groups) > 1:
             raise _error(self._text, self._next.position, "a ) is missing")
-        if before == "|":
-            rule.parts.append('""')
-        return rule
+        return open_groups[0]
 
-    def _in_lark(self, token: _Token) -> str:
+    def _check(self, token: Token, before: str, depth: int) -> None:
+        """Raises for a token that cannot stand behind one of the kind `before`."""
+        if token.kind == "(" and depth == MAX_DEPTH:
+            raise _error(self._text, token.position, f"more than {MAX_DEPTH} levels")
+        if token.kind == ")" and not depth:
+            raise _error(self._text, token.position, "no ( belongs to this )")
+        if token.kind == "defined":
+            raise _error(self._text, token.position, "::= needs a rule's name in front of it")
+        if token.kind == "repeats" and before in ("|", "(", "repeats"):
+            raise _error(self._text, token.position, "nothing stands here to be repeated")
         try:
-            return in_lark(token.kind, token.text)
+            require_readable(token)
         except ValueError as error:
             raise _error(self._text, token.position, str(error)) from None
 
+    def _repeat(self, token: Token, sequence: list[Item]) -> None:
+        """The last item of `sequence` is repeated; what stands there no time at all is left out."""
+        try:
+            sequence[-1].least, sequence[-1].most = repeats_of(token.text)
+        except ValueError as error:
+            raise _error(self._text, token.position, str(error)) from None
+        if sequence[-1].most == 0:
+            sequence.pop()
+
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[self._at]
 
     def _is_at_end_of_rule(self) -> bool:
@@ -153,7 +131,7 @@ class _Parser:
             is_name and self._tokens[self._at + 1].kind == "defined"
         )
 
-    def _take(self, kind: str, wanted: str) -> _Token:
+    def _take(self, kind: str, wanted: str) -> Token:
         token = self._next
         if token.kind != kind:
             raise _error(self._text, token.position, f"{wanted} must stand here")
@@ -161,7 +139,7 @@ class _Parser:
         return token
 
 
-def _tokens_of(text: str) -> Iterator[_Token]:
+def _tokens_of(text: str) -> Iterator[Token]:
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -169,26 +147,9 @@ def _tokens_of(text: str) -> Iterator[_Token]:
             raise _error(text, position, f"{text[position]!r} begins nothing that can stand here")
         assert match.lastgroup is not None
         kind = match[0] if match.lastgroup == "mark" else match.lastgroup
-        yield _Token(kind, match[0], position)
+        yield Token(kind, match[0], position)
         position = match.end()
-    yield _Token("end", "", position)
-
-
-def _without_recursion(rules: dict[str, _Rule]) -> set[str]:
-    """The rules that lead to no recursive one, each looked at once for each reference to it."""
-    users: dict[str, list[str]] = {name: [] for name in rules}
-    num_open = {}
-    for name, rule in rules.items():
-        num_open[name] = len(rule.references)
-        for token in rule.references.values():
-            users[token.text].append(name)
-    found = [name for name, number in num_open.items() if number == 0]
-    for name in found:  # it grows
-        for user in users[name]:
-            num_open[user] -= 1
-            if num_open[user] == 0:
-                found.append(user)
-    return set(found)
+    yield Token("end", "", position)
 
 
 def _error(text: str, position: int, problem: str) -> ValueError:

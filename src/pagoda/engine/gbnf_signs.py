@@ -1,24 +1,65 @@
-"""Single signs of GBNF in the notation of Lark: texts, classes of characters, repeats."""
+"""Single signs of GBNF: the characters that they stand for, and how often."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
+from pagoda.engine.gbnf_tree import Token
+
 MAX_REPEATS = 10_000
-NO_REPEATS = "{0,0}"
-"""Leaves nothing of what stands before it; llguidance has no sign for that."""
 
 _CHARACTER = re.compile(
     r"\\(?:x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})|U(?P<U>[0-9A-Fa-f]{8})|(?P<other>.))|."
 )
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", **{each: each for each in '\\"[]^-'}}
+_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def in_lark(kind: str, text: str) -> str:
-    """A sign of that kind. Raises `ValueError` for one that stands for nothing."""
-    return _IN_LARK.get(kind, str)(text)
+def require_readable(token: Token) -> None:
+    """Raises `ValueError` for a text or a class that stands for nothing."""
+    if token.kind == "text":
+        said_of(token)
+    elif token.kind == "characters":
+        ranges_of(token)
+
+
+def said_of(token: Token) -> str:
+    """What a text stands for. Raises `ValueError`."""
+    matches = _CHARACTER.finditer(token.text, 1, len(token.text) - 1)
+    return "".join(map(_character, matches))
+
+
+def is_negated(token: Token) -> bool:
+    """Whether a class stands for all characters but those of its ranges."""
+    return token.text.startswith("[^")
+
+
+def ranges_of(token: Token) -> list[tuple[str, str]]:
+    """The first and the last character of each range in a class. Raises `ValueError`."""
+    start, end = 2 if is_negated(token) else 1, len(token.text) - 1
+    if start == end:
+        raise ValueError("a class needs characters")
+    ranges = list(_ranges(list(_CHARACTER.finditer(token.text, start, end))))
+    for low, high in ranges:
+        if high < low:
+            raise ValueError(f"{low}-{high} ends before it begins")
+    return ranges
+
+
+def repeats_of(text: str) -> tuple[int, int | None]:
+    """How often at least and at most; None: without end. Raises `ValueError`."""
+    if text in _REPEATS:
+        return _REPEATS[text]
+    first, comma, second = text[1:-1].replace(" ", "").partition(",")
+    least, most = int(first), int(second) if second else None
+    if not comma:
+        most = least
+    if (least if most is None else most) > MAX_REPEATS:
+        raise ValueError(f"at most {MAX_REPEATS} times")
+    if most is not None and most < least:
+        raise ValueError(f"{least} is more than {most}")
+    return least, most
 
 
 def _character(match: re.Match[str]) -> str:
@@ -36,51 +77,11 @@ def _character(match: re.Match[str]) -> str:
     return _ESCAPED[match["other"]]
 
 
-def _text_in_lark(text: str) -> str:
-    said = "".join(map(_character, _CHARACTER.finditer(text, 1, len(text) - 1)))
-    return json.dumps(said, ensure_ascii=False)
-
-
-def _class_in_lark(text: str) -> str:
-    sign = "^" if text.startswith("[^") else ""
-    start, end = 1 + len(sign), len(text) - 1
-    if start == end:
-        raise ValueError("a class needs characters")
-    inside = []
-    for low, high in _ranges(list(_CHARACTER.finditer(text, start, end))):
-        if high < low:
-            raise ValueError(f"{low}-{high} ends before it begins")
-        ends = (low, high) if low < high else (low,)
-        inside.append("-".join(rf"\u{{{ord(each):x}}}" for each in ends))
-    return f"/[{sign}{''.join(inside)}]/"
-
-
 def _ranges(characters: list[re.Match[str]]) -> Iterator[tuple[str, str]]:
-    """The first and the last character of each range in a class; one alone is both."""
+    """One character alone is both ends."""
     at = 0
     while at < len(characters):
         is_range = at + 2 < len(characters) and characters[at + 1][0] == "-"
         last = at + 2 if is_range else at
         yield _character(characters[at]), _character(characters[last])
         at = last + 1
-
-
-def _repeats_in_lark(text: str) -> str:
-    if not text.startswith("{"):
-        return text
-    least, comma, most = text[1:-1].replace(" ", "").partition(",")
-    if not comma:
-        most = least
-    if int(most or least) > MAX_REPEATS:
-        raise ValueError(f"at most {MAX_REPEATS} times")
-    if most and int(most) < int(least):
-        raise ValueError(f"{least} is more than {most}")
-    return f"{{{least},{most}}}"
-
-
-_IN_LARK = {
-    "text": _text_in_lark,
-    "characters": _class_in_lark,
-    "any": lambda _: "/(?s:.)/",
-    "repeats": _repeats_in_lark,
-}

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
-from pagoda.engine.gbnf import is_gbnf, lark_of
+from pagoda.engine.gbnf import MAX_RULES, RULES_LIMIT, is_gbnf, lark_of
+from pagoda.engine.lark_text import lark_text
+from pagoda.engine.schema_numbers import require_followed_numbers
 from pagoda.structured import StructuredOutputs
 
-MAX_RULES = 1000
-"""Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
-MAX_MULTIPLES = 20_000
-"""All `multipleOf` of a schema added up, their points left out: an automaton that llguidance makes
-has a state for each."""
 _LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
 """Texts, regular expressions and comments of a grammar in Lark's notation."""
 _LARK_JSON = re.compile(rf"(?P<json>%json\s*)|{_LARK_TEXT.pattern}")
@@ -35,7 +31,7 @@ def source_of(wanted: StructuredOutputs) -> str:
     if wanted.grammar is not None:
         return LLMatcher.grammar_from_lark(_checked_lark(wanted.grammar))
     if wanted.choice is not None:
-        texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
+        texts = " | ".join(map(lark_text, wanted.choice))
         return LLMatcher.grammar_from_lark(f"start: {texts}")
     _require_finite(_schema(wanted))
     return schema_source(wanted)
@@ -46,7 +42,7 @@ def schema_source(wanted: StructuredOutputs) -> str:
     from llguidance import LLMatcher
 
     schema = _schema(wanted)
-    _require_few_multiples(schema)
+    require_followed_numbers(schema)
     if wanted.disable_additional_properties:
         schema = closed(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
@@ -55,32 +51,6 @@ def schema_source(wanted: StructuredOutputs) -> str:
 def _require_finite(schema: dict[str, Any]) -> None:
     if not has_finite_answer(schema):
         raise ValueError("a schema must have an answer that ends: it requires itself without end")
-
-
-def _require_few_multiples(schema: dict[str, Any]) -> None:
-    """All objects count, wherever they stand: a reference may lead to any."""
-    waiting: list[Any] = [schema]
-    total = 0
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            total += _num_multiples(each)
-        if isinstance(each, dict | list):
-            waiting.extend(each.values() if isinstance(each, dict) else each)
-    if total > MAX_MULTIPLES:
-        raise ValueError(f"multipleOf may add up to at most {MAX_MULTIPLES:,} in a schema")
-
-
-def _num_multiples(schema: dict[str, Any]) -> int:
-    """The `multipleOf` of a schema as a whole number: 25 of 0.25."""
-    divisor = schema.get("multipleOf")
-    if isinstance(divisor, bool) or not isinstance(divisor, int | float):
-        return 0
-    digits = Decimal(str(divisor)).as_tuple()
-    if isinstance(digits.exponent, str):  # not finite: llguidance says so
-        return 0
-    number = int("".join(map(str, digits.digits)))
-    return number * 10 ** min(digits.exponent, 9) if digits.exponent > 0 else number
 
 
 def _schema(wanted: StructuredOutputs) -> dict[str, Any]:
@@ -94,10 +64,10 @@ def _checked_lark(grammar: str) -> str:
     text = lark_of(grammar) if is_gbnf(grammar) else grammar
     outside = _LARK_TEXT.sub("", text)
     if outside.count(":") + outside.count("(") > MAX_RULES:
-        raise ValueError(f"a grammar may have at most {MAX_RULES} rules and groups")
+        raise ValueError(RULES_LIMIT)
     for schema in _schemas_in(text):
         _require_finite(schema)
-        _require_few_multiples(schema)
+        require_followed_numbers(schema)
     return text
 
 

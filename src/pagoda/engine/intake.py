@@ -14,6 +14,12 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, Request, RequestOptions, SamplingParams
 
 
+def require_params(params: object) -> None:
+    """Raises `InvalidRequestError` naming `sampling_params` for anything else."""
+    if not isinstance(params, SamplingParams):
+        raise InvalidRequestError("sampling_params", params, "must be a SamplingParams")
+
+
 class Intake:
     """Checks requests against one model. Keeps no requests, so any thread may ask it."""
 
@@ -119,5 +125,5 @@ class Intake:
         if alone:
             yield alone
         # Where the space is a token of its own, the ones behind it are those of the word alone.
-        if len(behind) == len(alone) and behind[:1] != alone[:1]:
+        if behind[len(behind) - len(alone) :] != alone:
             yield behind

@@ -19,6 +19,7 @@ from pagoda.cache_hint import cache_hint_of
 from pagoda.engine.build import connect, load_model
 from pagoda.engine.core import Engine
 from pagoda.engine.foreign_options import INSTEAD
+from pagoda.engine.intake import require_params
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.prompt_forms import (
@@ -285,8 +286,7 @@ def _one_for_each(
     several = isinstance(params, Sequence) and not isinstance(params, str)
     given: list[Any] = list(params) if several else [params]
     for each in given:
-        if not isinstance(each, SamplingParams):
-            raise InvalidRequestError("sampling_params", each, "must be a SamplingParams")
+        require_params(each)
     if len(given) != count:
         limit = f"one for all prompts, or one for each of the {count}"
         raise InvalidRequestError("sampling_params", f"{len(given)} given", limit)

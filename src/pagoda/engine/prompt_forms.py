@@ -23,7 +23,7 @@ def prompts_of(prompts: Prompt | Sequence[Prompt]) -> list[str | Sequence[int]]:
 
     Raises `InvalidRequestError` naming `prompts`.
     """
-    if isinstance(prompts, str | Mapping):
+    if isinstance(prompts, str | bytes | bytearray | Mapping):
         return [prompt_of(prompts, "prompts")]
     try:
         batch: list[Any] = list(prompts)
