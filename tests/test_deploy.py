@@ -20,7 +20,7 @@ from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.main import run
 from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
 from pagoda.engine.finite import MAX_LEVELS
-from pagoda.engine.gbnf import MAX_RULES
+from pagoda.engine.gbnf.parser import MAX_RULES
 from pagoda.engine.schema_numbers import MAX_MULTIPLES, MAX_WHOLE_NUMBER
 from pagoda.models.chat_options import MAX_KWARG_CHARACTERS, MAX_TEMPLATE_KWARGS
 from pagoda.server import completion_request

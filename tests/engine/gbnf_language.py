@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from random import Random
 
-from pagoda.engine.gbnf_signs import is_negated, ranges_of, said_of
-from pagoda.engine.gbnf_tree import Choice, Item, Token
+from pagoda.engine.gbnf.signs import is_negated, ranges_of, said_of
+from pagoda.engine.gbnf.tree import Choice, Item, Token
 
 CHARACTERS = "ab="
 MAX_LENGTH = 4

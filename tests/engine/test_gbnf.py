@@ -5,7 +5,7 @@ from __future__ import annotations
 import llguidance
 import pytest
 
-from pagoda.engine.gbnf import MAX_DEPTH, is_gbnf, lark_of
+from pagoda.engine.gbnf.parser import MAX_DEPTH, is_gbnf, lark_of
 
 BYTES = llguidance.LLTokenizer("byte")
 ARITHMETIC = """# sums of products

@@ -8,9 +8,9 @@ import llguidance
 import pytest
 
 from engine.gbnf_language import TEXTS, language, random_grammar
-from pagoda.engine.gbnf import lark_of, rules_of
-from pagoda.engine.gbnf_lexemes import lexemes_of
-from pagoda.engine.gbnf_neighbours import Lexemes
+from pagoda.engine.gbnf.lexemes import lexemes_of
+from pagoda.engine.gbnf.neighbours import Lexemes
+from pagoda.engine.gbnf.parser import lark_of, rules_of
 
 BYTES = llguidance.LLTokenizer("byte")
 NUM_GRAMMARS = 60

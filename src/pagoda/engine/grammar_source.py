@@ -9,7 +9,7 @@ from typing import Any
 
 from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
-from pagoda.engine.gbnf import MAX_RULES, RULES_LIMIT, is_gbnf, lark_of
+from pagoda.engine.gbnf.parser import MAX_RULES, RULES_LIMIT, is_gbnf, lark_of
 from pagoda.engine.lark_text import lark_text
 from pagoda.engine.schema_numbers import require_followed_numbers
 from pagoda.structured import StructuredOutputs

@@ -9,10 +9,10 @@ following them takes up to fifty times as long.
 
 from __future__ import annotations
 
-from pagoda.engine.gbnf_neighbours import Automata, Lexeme, Lexemes, Neighbours
-from pagoda.engine.gbnf_positions import Effort, TooMuchError
-from pagoda.engine.gbnf_signs import said_of
-from pagoda.engine.gbnf_tree import Choice, leaves_of
+from pagoda.engine.gbnf.neighbours import Automata, Lexeme, Lexemes, Neighbours
+from pagoda.engine.gbnf.positions import Effort, TooMuchError
+from pagoda.engine.gbnf.signs import said_of
+from pagoda.engine.gbnf.tree import Choice, leaves_of
 
 _NUM_STEPS = 100_000
 """Some tenths of a second."""

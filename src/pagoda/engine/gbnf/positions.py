@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from pagoda.engine.gbnf_tree import Choice, Item, Token
+from pagoda.engine.gbnf.tree import Choice, Item, Token
 
 Symbol = TypeVar("Symbol")
 

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pagoda.engine.gbnf_positions import NOTHING, Effort, Part, Positions, bits_of
-from pagoda.engine.gbnf_signs import is_negated, ranges_of, said_of
-from pagoda.engine.gbnf_tree import Token
+from pagoda.engine.gbnf.positions import NOTHING, Effort, Part, Positions, bits_of
+from pagoda.engine.gbnf.signs import is_negated, ranges_of, said_of
+from pagoda.engine.gbnf.tree import Token
 
 _END = 0x110000
 """Behind the last character."""

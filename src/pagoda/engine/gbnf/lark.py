@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pagoda.engine.gbnf_lexemes import lexemes_of
-from pagoda.engine.gbnf_neighbours import Lexemes
-from pagoda.engine.gbnf_signs import is_negated, ranges_of, said_of
-from pagoda.engine.gbnf_tree import Choice, Item, Token, leaves_of
+from pagoda.engine.gbnf.lexemes import lexemes_of
+from pagoda.engine.gbnf.neighbours import Lexemes
+from pagoda.engine.gbnf.signs import is_negated, ranges_of, said_of
+from pagoda.engine.gbnf.tree import Choice, Item, Token, leaves_of
 from pagoda.engine.lark_text import lark_text
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pagoda.engine.gbnf_lark import lark_of_rules
-from pagoda.engine.gbnf_signs import repeats_of, require_readable
-from pagoda.engine.gbnf_tree import Choice, Item, Token
+from pagoda.engine.gbnf.lark import lark_of_rules
+from pagoda.engine.gbnf.signs import repeats_of, require_readable
+from pagoda.engine.gbnf.tree import Choice, Item, Token
 
 MAX_DEPTH = 64
 """Parentheses within one another."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from pagoda.engine.gbnf_automaton import (
+from pagoda.engine.gbnf.automaton import (
     Alphabet,
     Automaton,
     Meeting,
@@ -15,9 +15,9 @@ from pagoda.engine.gbnf_automaton import (
     meeting_of,
     text_part,
 )
-from pagoda.engine.gbnf_positions import NOTHING, Effort, Part, Positions, bits_of
-from pagoda.engine.gbnf_signs import said_of
-from pagoda.engine.gbnf_tree import Choice, Token, leaves_of
+from pagoda.engine.gbnf.positions import NOTHING, Effort, Part, Positions, bits_of
+from pagoda.engine.gbnf.signs import said_of
+from pagoda.engine.gbnf.tree import Choice, Token, leaves_of
 
 
 class Lexeme(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pagoda.engine.gbnf_tree import Token
+from pagoda.engine.gbnf.tree import Token
 
 MAX_REPEATS = 10_000
 
