@@ -526,6 +526,22 @@ def test_no_more_users_run_than_sequences_in_a_step() -> None:
     assert unsaid.warnings == ("users are bound by max_num_seqs, 1,024 where nothing is said",)
 
 
+def test_no_more_users_run_than_a_step_has_tokens() -> None:
+    few = plan(SMOLLM2, engine="pagoda", gpu="H100", context=16, max_num_batched_tokens=8)
+    assert few.high is not None
+    assert few.high.users == 8
+    assert few.warnings == ()
+    both: dict[str, Any] = {"max_num_batched_tokens": 8, "max_num_seqs": 16, "context": 16}
+    asked = plan(SMOLLM2, engine="pagoda", gpu="H100", users=9, **both)
+    assert asked.warnings == ("9 users do not run at once: max_num_batched_tokens is 8",)
+    unsaid = plan(SMOLLM2, gpu="H100", context=16, max_num_batched_tokens=8)
+    assert unsaid.high is not None
+    assert unsaid.high.users == 8, "vLLM's default of max_num_seqs makes way"
+    with pytest.raises(InvalidOptionError, match="no more than max_num_batched_tokens, 8") as told:
+        plan(SMOLLM2, gpu="H100", **both)
+    assert (told.value.field, told.value.value) == ("max_num_seqs", 16)
+
+
 def test_users_that_do_not_fit_are_not_priced() -> None:
     told = plan(LLAMA_3_8B, gpu="H100", price=3.0, max_model_len=8192, users=5000)
     assert told.low is not None
