@@ -351,3 +351,19 @@ def test_each_replica_reads_the_experts_of_its_own_sequences(
         [weights] = [one for one in answers[1]["evidence"] if one["metric"] == "--model"]
         read.append(weights["value"])
     assert read[0] == read[1]
+
+
+def test_a_model_is_read_in_the_dtype_that_the_server_computes_in(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = texts("pagoda-decode")
+    wide = [text.replace("info{block_size", 'info{dtype="float32",block_size') for text in told]
+    read = []
+    for metrics in (told, wide):
+        with answering(lambda n, key, shown=metrics: (200, shown[min(n, len(shown) - 1)])) as url:  # type: ignore[misc]
+            arguments = ["--model", "HuggingFaceTB/SmolLM2-135M", "--bandwidth", "900000"]
+            run(["doctor", url, *RECORDED, "--json", *arguments])
+        answers = json.loads(capsys.readouterr().out)["answers"]
+        [weights] = [one for one in answers[1]["evidence"] if one["metric"] == "--model"]
+        read.append(weights["value"])
+    assert read[1] == 2 * read[0]

@@ -126,6 +126,7 @@ def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
         gpu=told.gpu,
         tensor_parallel_size=told.tensor_parallel_size,
         quantization=told.quantization,
+        dtype=cache.weights_dtype,
         kv_cache_dtype=cache.dtype,
         skipped_layers=cache.skipped_layers,
         kv_retention=None if cache.kept is None else cache.kept.name,

@@ -15,7 +15,7 @@ from pagoda.sizing.measured_cost import NARROWER
 
 LABELS = (
     *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
-    *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention"),
+    *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention", "dtype"),
 )
 """Of the metric `cache_config_info`: vLLM's names where it has them, then our own."""
 _LEAST_SAVED = 0.1
@@ -82,6 +82,7 @@ class StoredCache:
             self.narrower_cache_dtype or "",
             "" if narrower is None else str(_whole(narrower)),
             self.kv_retention,
+            self.dtype,
         )
 
 
