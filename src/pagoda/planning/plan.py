@@ -67,7 +67,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         users_wanted=request.users,
         shared_prefix=request.shared_prefix,
         parameters=subject.weights.parameters.total,
-        active_parameters=subject.weights.parameters.active,
+        active_parameters=subject.weights.parameters.visited,
         weights_bytes=subject.weights.total_bytes,
         layer_kinds=dict(kinds_of(subject.model.cached_layers)),
         groups=tuple(_group(group, subject) for group in pool.groups),
