@@ -202,6 +202,7 @@ FLAGS = {
     ),
     "none": (["--tensor-parallel-size", "0"], "--tensor-parallel-size=0: must be at least 1"),
     "no accelerator": (["--gpu", "X-9000"], "--gpu='X-9000': is not in the table"),
+    "in its place": (["--gpu", "X-9000"], "; or give --bandwidth"),
 }
 
 

@@ -147,7 +147,7 @@ def machine_of(told: Told, sizes: ModelBytes | None = None) -> Machine:
     weights, kv_token = (None, None) if sizes is None else (sizes.weights, sizes.kv_token)
     bandwidth = intensity = None
     if told.gpu is not None:
-        device = find_accelerator(told.gpu)
+        device = find_accelerator(told.gpu, instead="--bandwidth")
         bandwidth, intensity = device.bandwidth, device.bf16_rate / device.bandwidth
     if told.bandwidth is not None:
         if not 0 < told.bandwidth < 1e6:
