@@ -244,6 +244,15 @@ def test_a_stated_cache_is_a_part_that_no_utilization_bounds(options: dict[str, 
     assert "left by utilization" not in {part.name for part in told.memory}
 
 
+@pytest.mark.parametrize("engine", ["vllm", "pagoda"])
+def test_a_number_of_blocks_goes_before_bytes_as_in_the_engine(engine: str) -> None:
+    blocks: dict[str, Any] = {"engine": engine, "gpu": "H100", "num_gpu_blocks_override": 30_000}
+    both = plan(LLAMA_3_8B, **blocks, kv_cache_memory_bytes=2 * GIB)
+    assert both.high is not None
+    assert both.high.num_blocks == 30_000
+    assert both == plan(LLAMA_3_8B, **blocks)
+
+
 def test_a_plan_is_json() -> None:
     told = plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="H100", price=2.0))
     again = json.loads(json.dumps(told.as_json()))

@@ -26,6 +26,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000, "max_model_len": 100}),
     ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000, "dtype": "bfloat16"}),
     ("llama-gqa", {"num_gpu_blocks_override": 77, "block_size": 8}),
+    ("llama-gqa", {"num_gpu_blocks_override": 77, "kv_cache_memory_bytes": 10_000_000}),
     ("llama-mha", {"kv_cache_memory_bytes": 12_345_678}),
     ("llama-mqa", {"kv_cache_memory_bytes": 12_345_678, "block_size": 32}),
     ("qwen3", {"kv_cache_memory_bytes": 9_999_999, "max_model_len": 255}),
