@@ -85,6 +85,13 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.model
+def test_a_body_that_the_documents_send_is_said_to_be_json() -> None:
+    lines = [line for document in DOCUMENTS for line in document.read_text("utf-8").splitlines()]
+    sent = [line for line in lines if re.search(r"\bcurl\b.* -d '\{", line)]
+    assert len(sent) > 2
+    assert [line for line in sent if "-H 'Content-Type: application/json'" not in line] == []
+
+
 def test_the_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(examples) == 4

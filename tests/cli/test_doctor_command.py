@@ -202,6 +202,7 @@ FLAGS = {
     ),
     "none": (["--tensor-parallel-size", "0"], "--tensor-parallel-size=0: must be at least 1"),
     "no accelerator": (["--gpu", "X-9000"], "--gpu='X-9000': is not in the table"),
+    "in its place": (["--gpu", "X-9000"], "; or give --bandwidth"),
 }
 
 
@@ -351,3 +352,19 @@ def test_each_replica_reads_the_experts_of_its_own_sequences(
         [weights] = [one for one in answers[1]["evidence"] if one["metric"] == "--model"]
         read.append(weights["value"])
     assert read[0] == read[1]
+
+
+def test_a_model_is_read_in_the_dtype_that_the_server_computes_in(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = texts("pagoda-decode")
+    wide = [text.replace("info{block_size", 'info{dtype="float32",block_size') for text in told]
+    read = []
+    for metrics in (told, wide):
+        with answering(lambda n, key, shown=metrics: (200, shown[min(n, len(shown) - 1)])) as url:  # type: ignore[misc]
+            arguments = ["--model", "HuggingFaceTB/SmolLM2-135M", "--bandwidth", "900000"]
+            run(["doctor", url, *RECORDED, "--json", *arguments])
+        answers = json.loads(capsys.readouterr().out)["answers"]
+        [weights] = [one for one in answers[1]["evidence"] if one["metric"] == "--model"]
+        read.append(weights["value"])
+    assert read[1] == 2 * read[0]

@@ -59,6 +59,17 @@ def test_weights_that_a_server_quantised_are_counted_so() -> None:
         assert 0.53 * plain < found < 0.54 * plain
 
 
+def test_a_server_that_computes_in_another_dtype_reads_that_many_bytes() -> None:
+    facts = find_facts("HuggingFaceTB/SmolLM2-135M")
+    own, wide = (model_bytes(facts, Served("pagoda", dtype=name)) for name in (None, "float32"))
+    assert own.kv_token is not None
+    assert (wide.weights, wide.kv_token) == (2 * own.weights, 2 * own.kv_token)
+    coded = Served("pagoda", dtype="float32", kv_cache_dtype="int8_per_token_head")
+    assert model_bytes(facts, coded).kv_token == 30 * 6 * 68
+    for name in ("float16", "of tomorrow", ""):  # of a GPU that is not named, or of a stranger
+        assert model_bytes(facts, Served("pagoda", dtype=name)) == own
+
+
 def test_a_step_of_more_sequences_reads_more_experts() -> None:
     facts = find_facts("mistralai/Mixtral-8x7B-v0.1")
     one, many = (model_bytes(facts, Served(num_sequences=n)).weights for n in (1, 64))

@@ -166,6 +166,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "no such model": (["nothing"], "model='nothing': there is no such file"),
     "nearly a name": (["Llama-3.1-8B-Instruckt"], "(the nearest are meta-llama/Llama-3.1-8B"),
     "no such gpu": (["Qwen3-8B", "--gpu", "H100X"], "--gpu='H100X': is not in the table"),
+    "in its place": (["Qwen3-8B", "--gpu", "H100X"], "; or give --memory"),
     "a word": (["Qwen3-8B", "--users", "many"], "--users='many': must be a whole number"),
     "not a size": (["Qwen3-8B", "--memory", "80XB"], "--memory='80XB': a size like"),
     "a short form": (["Qwen3-8B", "--tp", "2"], "No such option: --tp (did you mean -tp?)"),

@@ -184,7 +184,11 @@ def test_tenants_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--step-cost", "walk=1"], "--step-cost='walk=1': seconds as step="),
         (["--gpu", "H100"], "--model: what runs there"),
         (["--model", "smollm2"], "--gpu: where the model runs"),
-        (["--gpu", "H1000", "--model", "Qwen3-8B"], "--gpu='H1000': is not in the table"),
+        (
+            ["--gpu", "H1000", "--model", "Qwen3-8B"],
+            "--gpu='H1000': is not in the table: the nearest are H100, H100-NVL, H100-PCIE; "
+            "or give --step-cost",
+        ),
         (["--gpu", "H100", "--model", "Qwen3-8B", "--step-cost", "step=1"], "--step-cost='step=1'"),
         (["--max-num-batched-tokens", "0"], "--max-num-batched-tokens=0: must be at least 1"),
         (["--scheduling-policy", "lifo"], "--scheduling-policy='lifo': one of fcfs"),

@@ -155,6 +155,9 @@ def test_origins_are_written_as_for_vllm(
         ("--allowed-headers", '[""]'),
         ("--max-num-connections", str(2**40)),
         ("--max-num-connections", "0"),
+        ("--usage-file", "/no/such/folder/usage.json"),
+        ("--record-trace", "/no/such/folder/day.jsonl"),
+        ("--record-trace", "/"),
     ],
 )
 def test_bad_values_of_the_door_are_refused_before_the_model_loads(

@@ -18,7 +18,7 @@ from pagoda.cli.tiers_report import size_of
 from pagoda.tiers.disk import DiskTier
 from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.names import BlockName
-from pagoda.tiers.namespace import Namespace
+from pagoda.tiers.namespace import Namespace, is_label
 from pagoda.tiers.seal import Checksum, TenantSeal
 
 TIMEOUT_S = 10.0
@@ -169,6 +169,33 @@ def test_prune_removes_what_it_says(server: Server, ask: Callable[..., Any]) -> 
     assert pruned("--size", str(6 * size)) == (3, 6)
     assert pruned("--keep-namespace", FLOAT16.short)[1] <= 4
     assert {file.name[:16] for file in server.files()} <= {FLOAT16.short}
+
+
+def test_prune_leaves_the_label_of_a_namespace_while_frames_of_it_are_left(
+    server: Server, ask: Callable[..., Any]
+) -> None:
+    server.tier.store([(each.label_name, each.label) for each in (BFLOAT16, FLOAT16)], TIMEOUT_S)
+    server.store(form_of(BFLOAT16), *range(6))
+    server.store(form_of(FLOAT16), *range(4))
+    frames = [each for each in server.files() if not is_label(each.name)]
+    size = frames[0].stat().st_size
+
+    def pruned(*flags: str) -> tuple[int, dict[str, Any]]:
+        """How many frames went, and how many of each namespace, and what its label says, are
+        left."""
+        code, told = ask("prune", *flags, "--json")
+        assert (code, told["bytes"]) == (0, size * told["removed"])
+        _, left = ask("stats", "--json")
+        facts = {each["namespace"]: (each["frames"], each["facts"]) for each in left["namespaces"]}
+        return told["removed"], facts
+
+    assert pruned("--size", str(7 * size)) == (
+        3, {BFLOAT16.short: (3, BFLOAT16.facts), FLOAT16.short: (4, FLOAT16.facts)},
+    )  # fmt: skip
+    assert pruned("--keep-namespace", BFLOAT16.short) == (4, {BFLOAT16.short: (3, BFLOAT16.facts)})
+    assert [each.name for each in server.files() if is_label(each.name)] == [BFLOAT16.label_name]
+    assert ask("prune", "--size", "1") == (0, [f"removed 3 frames, {size_of(3 * size)}"])
+    assert server.files() == []
 
 
 @pytest.mark.parametrize(

@@ -127,14 +127,20 @@ def test_what_was_done_is_kept_when_a_run_is_broken_off() -> None:
         run.run(stop_in_third)
     _, int8 = run.report().lines()
     assert (int8["windows"], int8["passkey"]) == (2, [])
-    assert "decode_tokens_per_second" not in int8
+    assert int8["decode_tokens_per_second"] is int8["prefill_tokens_per_second"] is None
 
 
 def test_a_run_that_is_broken_off_early_knows_the_bytes() -> None:
     run = Lab(tiny_subject(), [FULL, INT8], SIZES, tiny_text())
-    full, _ = run.report().lines()
+    full, int8 = run.report().lines()
     assert full["bytes_per_token"] == 4 * tiny_subject().numbers_per_token
-    assert full["perplexity"] is full["kl_mean"] is None
+    assert (set(full), set(int8)) == ({*FIELDS, "noise_floor"}, FIELDS), "nothing is left out"
+    known = {name for name in FIELDS if int8[name] is not None}
+    assert known == {
+        *("kv_cache_dtype", "retention", "bytes_per_token", "bits_per_number", "passkey"),
+        *("model", "dtype", "text", "window"),
+    }
+    assert full["noise_floor"] is None
 
 
 def test_logits_that_are_no_numbers_name_the_method(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,6 +244,15 @@ def test_a_stated_cache_is_a_part_that_no_utilization_bounds(options: dict[str, 
     assert "left by utilization" not in {part.name for part in told.memory}
 
 
+@pytest.mark.parametrize("engine", ["vllm", "pagoda"])
+def test_a_number_of_blocks_goes_before_bytes_as_in_the_engine(engine: str) -> None:
+    blocks: dict[str, Any] = {"engine": engine, "gpu": "H100", "num_gpu_blocks_override": 30_000}
+    both = plan(LLAMA_3_8B, **blocks, kv_cache_memory_bytes=2 * GIB)
+    assert both.high is not None
+    assert both.high.num_blocks == 30_000
+    assert both == plan(LLAMA_3_8B, **blocks)
+
+
 def test_a_plan_is_json() -> None:
     told = plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="H100", price=2.0))
     again = json.loads(json.dumps(told.as_json()))
@@ -524,6 +533,22 @@ def test_no_more_users_run_than_sequences_in_a_step() -> None:
     assert unsaid.high is not None
     assert unsaid.high.users == 1024
     assert unsaid.warnings == ("users are bound by max_num_seqs, 1,024 where nothing is said",)
+
+
+def test_no_more_users_run_than_a_step_has_tokens() -> None:
+    few = plan(SMOLLM2, engine="pagoda", gpu="H100", context=16, max_num_batched_tokens=8)
+    assert few.high is not None
+    assert few.high.users == 8
+    assert few.warnings == ()
+    both: dict[str, Any] = {"max_num_batched_tokens": 8, "max_num_seqs": 16, "context": 16}
+    asked = plan(SMOLLM2, engine="pagoda", gpu="H100", users=9, **both)
+    assert asked.warnings == ("9 users do not run at once: max_num_batched_tokens is 8",)
+    unsaid = plan(SMOLLM2, gpu="H100", context=16, max_num_batched_tokens=8)
+    assert unsaid.high is not None
+    assert unsaid.high.users == 8, "vLLM's default of max_num_seqs makes way"
+    with pytest.raises(InvalidOptionError, match="no more than max_num_batched_tokens, 8") as told:
+        plan(SMOLLM2, gpu="H100", **both)
+    assert (told.value.field, told.value.value) == ("max_num_seqs", 16)
 
 
 def test_users_that_do_not_fit_are_not_priced() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from pagoda.cli.plan_list import listed
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import read_architecture
 from pagoda.planning.parameters import Parameters, count_parameters
 from pagoda.planning.tables import model_rows
+from planning.plans import LLAMA_3_8B, plan
 
 OTHER_PARTS = ("text_config", "vision_config", "audio_config")
 OF_TEXT = sorted(
@@ -59,6 +61,14 @@ def test_the_parts_of_a_model_one_by_one() -> None:
     assert layer.mlp == 3 * 4096 * 14_336
     assert parts.other == 4096  # the last norm
     assert parts.active == parts.total - parts.embedding - parts.other
+
+
+def test_what_a_plan_calls_active_is_what_the_list_does() -> None:
+    for row in listed()["models"]:
+        parts = counted(row["name"], row["parameters"])
+        assert parts.visited == row["active_parameters"], row["name"]
+    told = plan(LLAMA_3_8B, kv_cache_memory_bytes=2**36)
+    assert told.active_parameters == told.parameters == 8_030_261_248
 
 
 def test_a_token_goes_through_the_experts_that_it_chooses() -> None:

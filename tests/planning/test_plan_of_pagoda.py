@@ -26,6 +26,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000, "max_model_len": 100}),
     ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000, "dtype": "bfloat16"}),
     ("llama-gqa", {"num_gpu_blocks_override": 77, "block_size": 8}),
+    ("llama-gqa", {"num_gpu_blocks_override": 77, "kv_cache_memory_bytes": 10_000_000}),
     ("llama-mha", {"kv_cache_memory_bytes": 12_345_678}),
     ("llama-mqa", {"kv_cache_memory_bytes": 12_345_678, "block_size": 32}),
     ("qwen3", {"kv_cache_memory_bytes": 9_999_999, "max_model_len": 255}),
@@ -165,6 +166,41 @@ def test_the_refusal_is_the_engines_own(directories: dict[str, Path]) -> None:
     with pytest.raises(CapacityError) as by_plan:
         make_plan(find_facts(directory), PlanRequest(engine="pagoda", **options))
     assert str(by_plan.value) == str(by_engine.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kv_cache_dtype": "int8_per_token_head", "kv_cache_dtype_skip_layers": [0]}],
+    ids=["plain", "a layer left out"],
+)
+def test_blocks_that_a_cpu_could_not_hold_are_refused_by_both_before_weights_are_read(
+    directories: dict[str, Path], options: dict[str, Any]
+) -> None:
+    directory = str(directories["llama-gqa"])
+    stated = {"dtype": "bfloat16", "block_size": 7, "num_gpu_blocks_override": 300, **options}
+    with pytest.raises(InvalidOptionError) as by_plan:
+        make_plan(find_facts(directory), PlanRequest(engine="pagoda", **stated))
+    with pytest.raises(InvalidOptionError) as by_engine:
+        load_model(EngineOptions(model=directory, **stated))
+    assert str(by_plan.value) == str(by_engine.value)
+    limit = "a CPU keeps bfloat16 in groups: take a multiple of 2"
+    refusal = by_plan.value
+    assert (refusal.field, refusal.value, refusal.limit) == ("block_size", 7, limit)
+
+
+@pytest.mark.parametrize(
+    "options", [{"dtype": "float32"}, {"kv_cache_dtype": "int8_per_token_head"}]
+)
+def test_blocks_of_odd_size_are_taken_where_none_of_their_numbers_lie_in_groups(
+    directories: dict[str, Path], options: dict[str, Any]
+) -> None:
+    directory = str(directories["llama-gqa"])
+    stated = {"dtype": "bfloat16", "block_size": 7, "num_gpu_blocks_override": 300, **options}
+    plan = make_plan(find_facts(directory), PlanRequest(engine="pagoda", **stated))
+    given = EngineOptions(model=directory, **stated)
+    engine = connect(load_model(given), given)
+    assert plan.high is not None
+    assert plan.high.size_bytes == engine._runner._executor.storage.size_bytes
 
 
 def test_activations_of_bytes_are_planned_where_the_engine_takes_them() -> None:

@@ -100,5 +100,7 @@ def test_a_dtype_that_the_device_lacks_is_refused(
 )
 def test_the_largest_step_suits_the_device(policy: DevicePolicy, limits: tuple[int, int]) -> None:
     assert policy.default_limits == limits
-    assert policy.default_limits.or_given(64, None) == (64, limits[1])
+    assert policy.default_limits.or_given(limits[1], None) == (limits[1], limits[1])
+    assert policy.default_limits.or_given(64, None) == (64, 64), "each sequence has a token"
+    assert policy.default_limits.or_given(64, 100) == (64, 64)
     assert policy.default_limits.or_given(None, 2) == (limits[0], 2)

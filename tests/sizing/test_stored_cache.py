@@ -18,6 +18,8 @@ from pagoda.sizing.stored_cache import LABELS, StoredCache, stored_cache
 
 MEMORY = 2**30
 NUM_LAYERS = 30
+REST = ("", "", "full", "bfloat16")
+"""No narrower format is offered, every token stays."""
 
 
 def stored(
@@ -40,7 +42,10 @@ def stored(
 def test_a_plain_cache_says_its_dtype_and_what_eight_bits_would_take() -> None:
     plain = stored(CacheFormats())
     assert str(plain) == "bfloat16: 23,040 bytes a token"
-    assert plain.label_values() == ("auto", "", "23040", "int8_per_token_head", "12240", "full")
+    narrower = ("int8_per_token_head", "12240")
+    assert plain.label_values() == ("auto", "", "23040", *narrower, "full", "bfloat16")
+    wide = stored(CacheFormats("int8_per_token_head"), "float32").label_values()
+    assert wide[LABELS.index("dtype")] == "float32", "whatever the cache is stored in"
     assert str(stored(CacheFormats(), "float32")) == "float32: 46,080 bytes a token"
     assert str(stored(CacheFormats("bfloat16", (3,)))) == "bfloat16: 23,040 bytes a token"
 
@@ -52,7 +57,7 @@ def test_codes_are_held_against_the_dtype_in_the_same_memory() -> None:
     assert str(coded) == (
         "int8_per_token_head: 12,240 bytes a token, 87,712 tokens where bfloat16 would hold 46,592"
     )
-    assert coded.label_values() == ("int8_per_token_head", "", "12240", "", "", "full")
+    assert coded.label_values() == ("int8_per_token_head", "", "12240", *REST)
     assert coded.as_json()["bytes_per_token"] == 12_240
 
 
@@ -103,7 +108,7 @@ def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> No
     found = stored_cache(
         "auto", "bfloat16", layers, capacity, odd_heads, CODED_FORMATS, FULL_ATTENTION
     )
-    assert found.label_values() == ("auto", "", "480", "", "", "full")
+    assert found.label_values() == ("auto", "", "480", *REST)
 
 
 def test_what_stays_is_told_by_its_name() -> None:

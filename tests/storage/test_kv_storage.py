@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import psutil
 import pytest
@@ -7,7 +10,10 @@ import torch
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.spec import CacheSpec
+from pagoda.codecs import CODECS
 from pagoda.errors import InvalidOptionError
+from pagoda.sizing.device_policy import CPUPolicy
+from pagoda.sizing.readable_blocks import require_readable
 from pagoda.storage.cpu_storage import CPUStorage
 
 
@@ -82,6 +88,25 @@ def test_a_block_of_odd_size_cannot_hold_pairs():
         CPUStorage(CacheSpec((AttentionLayerSpec(1, 8, "bfloat16"),), 15), 1)
     assert refusal.value.field == "block_size"
     assert CPUStorage(CacheSpec((AttentionLayerSpec(1, 8, "float32"),), 15), 1).num_blocks == 1
+
+
+@pytest.mark.parametrize(
+    "names", [("float32",), ("bfloat16",), *(("float32", name) for name in CODECS)]
+)
+def test_main_memory_holds_the_blocks_that_are_let_through_and_no_others(names: tuple[str, ...]):
+    for block_size in range(1, 9):
+        spec = CacheSpec(tuple(AttentionLayerSpec(2, 16, name) for name in names), block_size)
+        assert refuses(partial(require_readable, CPUPolicy(), spec)) == refuses(
+            partial(CPUStorage, spec, 1)
+        )
+
+
+def refuses(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except InvalidOptionError as refusal:
+        return refusal.field == "block_size"
+    return False
 
 
 def test_populate_takes_all_memory_and_leaves_what_is_stored():

@@ -22,7 +22,7 @@ from pagoda.tiers.tier import TierError, TierFault
 
 TIMEOUT_S = 10.0
 SHORT_S = 0.1
-NAMES = [f"{7:016x}-{number:064x}" for number in range(16)]
+NAMES = [f"{7:016x}-{number + 1:064x}" for number in range(16)]
 FRAME_BYTES = 5000
 ON_DISK_BYTES = 8192
 FRAMES = {name: bytes([number]) * FRAME_BYTES for number, name in enumerate(NAMES)}

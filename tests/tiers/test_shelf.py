@@ -14,6 +14,7 @@ from pagoda.tiers.frame import FrameFormat
 from pagoda.tiers.frame_formats import FrameFormats
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.names import BlockName
+from pagoda.tiers.namespace import Namespace
 from pagoda.tiers.probe import Probe
 from pagoda.tiers.prober import Prober
 from pagoda.tiers.segment import Segment, behind, leading
@@ -477,6 +478,28 @@ def test_a_tier_whose_stores_hang_takes_no_room_from_others(
     hanging.released.set()
     eventually(lambda: mover.stats()[0].takes_stores)
     mover.close(5.0)
+
+
+def test_a_label_that_was_removed_comes_back_and_is_not_asked_for_each_time() -> None:
+    namespace, tier, clock = Namespace({"weights": "ab12"}, "a model"), FakeTier(), Clock()
+    label = (namespace.label_name, namespace.label)
+    shelf = Shelf(
+        tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, label=label, clock=clock
+    )
+
+    def stock_one(number: int) -> bytes | None:
+        stock(shelf, rows_of(1, first=number))
+        return tier.frames.get(namespace.label_name)
+
+    assert stock_one(0) == namespace.label
+    tier.calls.clear()
+    del tier.frames[namespace.label_name]
+    assert stock_one(1) is None
+    assert tier.calls == [("holds", 1), ("store", 1)], "a tier is not asked for it at each store"
+    clock.now = 61.0
+    assert stock_one(1) == namespace.label, "though the block itself is there already"
+    assert stock_one(2) == namespace.label
+    assert shelf.stats().counts.frames_stored == 3
 
 
 def test_so_many_blocks_are_known_to_be_there() -> None:

@@ -11,6 +11,7 @@ import pytest
 from pagoda.tiers.disk import DiskTier
 from pagoda.tiers.host import HostTier
 from pagoda.tiers.names import digest_of, frame_name, is_frame_name, namespace_of, owner_of
+from pagoda.tiers.namespace import Namespace
 from pagoda.tiers.shares import Share, Shares, owner_tag
 from pagoda.tiers.use_order import UseOrder
 
@@ -24,7 +25,7 @@ MakeTier = Callable[[], DiskTier | HostTier]
 
 
 def name_of(number: int, owner: str = "") -> str:
-    return frame_name(bytes(32), number.to_bytes(32, "big"), owner)
+    return frame_name(bytes(32), (number + 1).to_bytes(32, "big"), owner)
 
 
 def store(tier: DiskTier | HostTier, owner: str, numbers: range) -> None:
@@ -74,6 +75,32 @@ def test_without_a_share_the_least_recently_used_goes_whoevers_it_is(make: MakeT
     store(tier, owner_tag("dan"), range(60, 95))
     assert num_held(tier, "", range(10)) == 10
     assert num_held(tier, "", range(10, 40)) == 0
+
+
+def test_a_tier_that_fills_keeps_the_labels_of_its_namespaces(make: MakeTier) -> None:
+    labels = [Namespace({"weights": number}) for number in range(3)]
+    names = [label.label_name for label in labels]
+    tier = make()
+    store(tier, "", range(NUM_FRAMES))
+    for label in labels:
+        tier.store([(label.label_name, label.label)], TIMEOUT_S)
+    assert tier.usage().num_bytes <= CAPACITY
+    store(tier, "", range(NUM_FRAMES, 3 * NUM_FRAMES))
+    store(tier, BOB, range(100))
+    assert tier.holds(names, TIMEOUT_S) == [True] * 3
+    assert tier.usage().num_bytes <= CAPACITY
+
+
+def test_where_nothing_but_labels_is_left_they_make_room(make: MakeTier) -> None:
+    tier = make()
+    names = [Namespace({"weights": number}).label_name for number in range(NUM_FRAMES)]
+    for name in names:
+        tier.store([(name, bytes(FRAME_BYTES))], TIMEOUT_S)
+    store(tier, "", range(1))
+    assert tier.holds(names, TIMEOUT_S) == [False] + [True] * (NUM_FRAMES - 1)
+    assert num_held(tier, "", range(1)) == 1
+    store(tier, "", range(1, 2))
+    assert num_held(tier, "", range(2)) == 1
 
 
 def test_shares_outlive_a_restart(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tiers.stores import BUCKET
 TIMEOUT_S = 10.0
 MAX_FRAME_BYTES = 5000
 CAPACITY_BYTES = 8 * 8192
-NAMES = [f"{number // 4:016x}-{number:064x}" for number in range(8)]
+NAMES = [f"{number // 4:016x}-{number + 1:064x}" for number in range(8)]
 FRAMES = [bytes([number + 1]) * (1000 + 500 * number) for number in range(8)]
 
 

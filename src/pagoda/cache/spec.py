@@ -53,6 +53,10 @@ class WindowedLayer(CachedLayer, Protocol):
         """What a row sees."""
         ...
 
+    def stored_as(self, dtype: str) -> WindowedLayer:
+        """The same layer with its vectors in another format."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:

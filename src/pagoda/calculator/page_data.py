@@ -148,7 +148,8 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
     model, weights = subject.model, subject.weights
     run = trial_run(facts.config, (1, 1), tensor_parallel_size=1)
     specs = list(dict.fromkeys(model.cached_layers))
-    parts = list(dict.fromkeys(weights.parameters.layers))
+    numbers = weights.parameters
+    parts = list(dict.fromkeys(numbers.layers))
     return {
         "source": facts.source,
         "type": model.model_type,
@@ -161,16 +162,16 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
         "layers": [_layer(spec) for spec in specs],
         "order": _runs([[specs.index(spec) for spec in kept] for kept in model.layers]),
         "numbers": [
-            weights.parameters.embedding, weights.parameters.head, weights.parameters.other,
-            weights.parameters.total, weights.parameters.active,
+            numbers.embedding, numbers.head, numbers.other, numbers.total, numbers.active,
+            *([numbers.looked_up] if numbers.looked_up else []),
         ],
         "parts": [list(asdict(part).values()) for part in parts],
-        "part_order": _runs([parts.index(part) for part in weights.parameters.layers]),
+        "part_order": _runs([parts.index(part) for part in numbers.layers]),
         "weights": _weights(subject),
         "vocabulary": run.vocab_size,
         "hidden": run.hidden_size,
         "intermediate": run.intermediate_size,
-        "pagoda": _in_pagoda(facts, weights.parameters.active),
+        "pagoda": _in_pagoda(facts, numbers.active),
     }  # fmt: skip
 
 

@@ -126,6 +126,7 @@ def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
         gpu=told.gpu,
         tensor_parallel_size=told.tensor_parallel_size,
         quantization=told.quantization,
+        dtype=cache.weights_dtype,
         kv_cache_dtype=cache.dtype,
         skipped_layers=cache.skipped_layers,
         kv_retention=None if cache.kept is None else cache.kept.name,
@@ -146,7 +147,7 @@ def machine_of(told: Told, sizes: ModelBytes | None = None) -> Machine:
     weights, kv_token = (None, None) if sizes is None else (sizes.weights, sizes.kv_token)
     bandwidth = intensity = None
     if told.gpu is not None:
-        device = find_accelerator(told.gpu)
+        device = find_accelerator(told.gpu, instead="--bandwidth")
         bandwidth, intensity = device.bandwidth, device.bf16_rate / device.bandwidth
     if told.bandwidth is not None:
         if not 0 < told.bandwidth < 1e6:

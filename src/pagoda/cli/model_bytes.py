@@ -33,6 +33,8 @@ class Served:
     gpu: str | None = None
     """As the planner knows it; None: not told."""
     tensor_parallel_size: int = 1
+    dtype: str | None = None
+    """Of weights and activations."""
     kv_cache_dtype: str | None = None
     skipped_layers: tuple[int, ...] = ()
     """Those that keep the dtype of the activations all the same."""
@@ -59,8 +61,23 @@ def model_bytes(facts: ModelFacts, served: Served) -> ModelBytes:
         max_model_len=1,
         max_num_batched_tokens=1,
     )
+    whole = _in_dtype(facts, whole, served)
     weights = read_subject(facts, whole, None).weights.read_bytes(served.num_sequences)
     return ModelBytes(weights, _kv_token(facts, whole, served))
+
+
+def _in_dtype(facts: ModelFacts, whole: PlanRequest, served: Served) -> PlanRequest:
+    """With the dtype that the server says, where it can be: what it says is nobody's mistake."""
+    from dataclasses import replace
+
+    from pagoda.planning.subject import read_subject
+
+    said = replace(whole, dtype=served.dtype or whole.dtype)
+    try:
+        read_subject(facts, said, None)
+    except RefusedError:
+        return whole
+    return said
 
 
 def _kv_token(facts: ModelFacts, whole: PlanRequest, served: Served) -> float | None:

@@ -168,7 +168,10 @@ def _plan(
 ) -> Plan:
     from pagoda.cli.plan_html import plan_with_page
     from pagoda.planning.alternatives import plan_with_alternatives
+    from pagoda.planning.tables import find_accelerator
 
+    if request.gpu is not None:
+        find_accelerator(request.gpu, instead="--memory")
     if html is None:
         return plan_with_alternatives(facts, request, draft)
     return plan_with_page(facts, request, draft, html)

@@ -173,7 +173,9 @@ class ScheduleOptions:
         from pagoda.cli.plan_model import find_facts
         from pagoda.planning.request import PlanRequest
         from pagoda.planning.step_floor import step_floor
+        from pagoda.planning.tables import find_accelerator
 
+        find_accelerator(self.gpu, instead="--step-cost")
         request = PlanRequest(
             gpu=self.gpu,
             tensor_parallel_size=self.tensor_parallel_size,

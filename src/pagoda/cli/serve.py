@@ -28,6 +28,7 @@ from pagoda.cli.flags import (
 )
 from pagoda.cli.server_client import KEY_VARIABLE
 from pagoda.cli.terminal import logging_to
+from pagoda.cli.writable import require_writable
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.server.connection_limit import most_connections
@@ -176,6 +177,8 @@ def serve(
         )
         if server_options.usage_file is not None:
             require_usable(Path(server_options.usage_file))
+        if server_options.record_trace is not None:
+            require_writable("record_trace", Path(server_options.record_trace))
         engine = load_engine(options, console)
 
         from pagoda.server.app import create_app
@@ -192,8 +195,8 @@ def serve(
         application.state.engine_options = options  # for /server_info
         set_up_interpreter()
         start_listening(listener)
-        logger.info("serving %s on %s", engine.model_name, url_of(listener))
         with recorded(engine, options, server_options):
+            logger.info("serving %s on %s", engine.model_name, url_of(listener))
             run(application, listener, server_options)
 
 

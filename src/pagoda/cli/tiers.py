@@ -116,6 +116,7 @@ def prune(
     from pagoda.cli.tiers_report import size_of
     from pagoda.tiers.duration import parse_duration, parse_timeout
     from pagoda.tiers.inventory import Pruning
+    from pagoda.tiers.namespace import is_label
 
     if size is None and older_than is None and not keep_namespace:
         limit = "say what is to go: --size, --older-than or --keep-namespace"
@@ -132,10 +133,11 @@ def prune(
         names = [entry.name for entry in chosen]
         for first in range(0, 0 if dry_run else len(names), _REMOVED_AT_ONCE):
             found.remove(names[first : first + _REMOVED_AT_ONCE], timeout_s)
-    num_bytes = sum(entry.num_bytes for entry in chosen)
+    frames = [entry for entry in chosen if not is_label(entry.name)]  # as `stats` counts
+    num_bytes = sum(entry.num_bytes for entry in frames)
     verb = "would remove" if dry_run else "removed"
-    told = {"removed": len(chosen), "bytes": num_bytes, "dry_run": dry_run}
-    _tell(told, [f"{verb} {len(chosen):,} frames, {size_of(num_bytes)}"], as_json)
+    told = {"removed": len(frames), "bytes": num_bytes, "dry_run": dry_run}
+    _tell(told, [f"{verb} {len(frames):,} frames, {size_of(num_bytes)}"], as_json)
 
 
 @tiers.command("new-key")

@@ -120,6 +120,8 @@ class Cache:
     num_replicas: int
     dtype: str | None
     """As the engine calls it; `auto` is that of the weights."""
+    weights_dtype: str | None
+    """That of weights and activations, where the engine tells."""
     skipped_layers: tuple[int, ...]
     """Those that keep the dtype of the activations all the same."""
     narrower: Narrower | None
@@ -205,6 +207,7 @@ def cache_of(window: Window) -> Cache:
         num_tokens=num_tokens,
         num_replicas=max(len(window.engines), 1),
         dtype=first.get("cache_dtype"),
+        weights_dtype=first.get("dtype"),
         skipped_layers=_layers(first.get("kv_cache_dtype_skip_layers", "")),
         narrower=_narrower(first),
         kept=kept_of(first.get("kv_retention", "")),

@@ -76,7 +76,7 @@ class EngineOptions:
     share of the memory that is free once the weights are loaded; None: half of it, but no more
     than 4 GiB."""
     num_gpu_blocks_override: int | None = None
-    """Exactly this many blocks."""
+    """Exactly this many blocks; goes before memory for them."""
     enable_prefix_caching: bool = True
     """Blocks of tokens that were seen before are found again."""
     kv_retention: str = "full"

@@ -10,10 +10,16 @@ from pagoda.lab.passkey import PasskeyScore, found_share
 from pagoda.lab.quality import Quality
 from pagoda.lab.speed import Speed
 
-_UNKNOWN = dict.fromkeys(
-    ("perplexity", "perplexity_change", "kl_mean", "kl_p99", "top1", "tokens"), None
+_NO_QUALITY = dict.fromkeys(
+    (
+        *("perplexity", "perplexity_change", "perplexity_change_low", "perplexity_change_high"),
+        *("kl_mean", "kl_p99", "top1", "tokens", "windows", "first_1k", "last_half"),
+    ),
+    None,
 )
 """Of a run that was broken off early."""
+_NO_SPEED = dict.fromkeys(("prefill_tokens_per_second", "decode_tokens_per_second"), None)
+"""Likewise, and of blocks on a tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,9 @@ class MethodReport:
             "tier_form": self.method.tier_form,
             "bytes_per_token": self.bytes_per_token,
             "bits_per_number": self.bits_per_number,
-            **(self.quality.as_json() if self.quality else _UNKNOWN),
+            **(self.quality.as_json() if self.quality else _NO_QUALITY),
             "passkey": [score.as_json() for score in self.passkey],
-            **(self.speed.as_json() if self.speed else {}),
+            **(self.speed.as_json() if self.speed else _NO_SPEED),
         }
 
 
@@ -75,9 +81,10 @@ class LabReport:
         return self.methods[0]
 
     def lines(self) -> list[dict[str, Any]]:
-        """An object for each method; that of the full cache has the noise floor."""
+        """An object for each method; that of the full cache has the noise floor. What is not known
+        is None, and never left out."""
         run = {"model": self.model, "dtype": self.dtype, "text": self.text, "window": self.window}
         lines = [report.as_json() | run for report in self.methods]
-        if self.noise is not None:
-            lines[0]["noise_floor"] = {"chunk": self.noise_chunk, **self.noise.as_json()}
+        noise = None if self.noise is None else self.noise.as_json()
+        lines[0]["noise_floor"] = None if noise is None else {"chunk": self.noise_chunk, **noise}
         return lines

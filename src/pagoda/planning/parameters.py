@@ -77,6 +77,8 @@ class Parameters:
     layers: tuple[LayerParameters, ...]
     other: int = 0
     """What the total has beside: the last norm, a vision tower, an encoder."""
+    looked_up: int = 0
+    """Of `other`, tables that are looked up for every layer (Gemma 3n and 4)."""
 
     @property
     def total(self) -> int:
@@ -86,6 +88,12 @@ class Parameters:
     def active(self) -> int:
         """Numbers that one token is multiplied with, the head included and the lookup not."""
         return (self.head or self.embedding) + sum(part.active for part in self.layers)
+
+    @property
+    def visited(self) -> int:
+        """What publishers call active: all but the experts not chosen and the layers' tables."""
+        at_rest = sum(part.total - part.active for part in self.layers)
+        return self.total - at_rest - self.looked_up
 
     def share_read(self, num_tokens: int) -> float | None:
         """The share of all experts that a step of so many tokens reads; None: there are none."""
@@ -117,7 +125,8 @@ def count_parameters(
     embedding, layers = counted.embedding, counted.layers
     other = total - (counted.total - counted.other)
     if other >= 0:
-        return Parameters(embedding, counted.head, layers, other)
+        looked_up = min(other, _looked_up(language_config(config), len(layers)))
+        return Parameters(embedding, counted.head, layers, other, looked_up)
     if total <= embedding:
         text = language_config(config)
         vocabulary = text.integer("vocab_size")
@@ -160,6 +169,12 @@ def _count_by_fields(text: ModelConfig, model: Architecture) -> Parameters:
         _layer(text, model, index, kept, hidden) for index, kept in enumerate(model.layers)
     )
     return Parameters(embedding, 0 if tied else embedding, layers)
+
+
+def _looked_up(text: ModelConfig, num_layers: int) -> int:
+    rows = text.optional_integer("vocab_size_per_layer_input", minimum=0)
+    width = text.optional_integer("hidden_size_per_layer_input", minimum=0)
+    return (rows or 0) * (width or 0) * num_layers
 
 
 def _scaled(part: LayerParameters, share: float) -> LayerParameters:

@@ -67,7 +67,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         users_wanted=request.users,
         shared_prefix=request.shared_prefix,
         parameters=subject.weights.parameters.total,
-        active_parameters=subject.weights.parameters.active,
+        active_parameters=subject.weights.parameters.visited,
         weights_bytes=subject.weights.total_bytes,
         layer_kinds=dict(kinds_of(subject.model.cached_layers)),
         groups=tuple(_group(group, subject) for group in pool.groups),
@@ -199,10 +199,12 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
             f"one request of {subject.max_model_len:,} tokens perhaps fits: only if activations "
             "and runtime stay near their lower bounds"
         )
-    wanted, most_at_once = request.users, subject.batch[1]
+    wanted, most_at_once = request.users, subject.batch.max_num_seqs
+    said = _said_of_users(subject)
     if wanted is not None and wanted > most_at_once:
-        short.append(f"{wanted:,} users do not run at once: max_num_seqs is {most_at_once:,}")
-    elif wanted is None and request.max_num_seqs is None and high.users == most_at_once:
+        name = said or "max_num_seqs"
+        short.append(f"{wanted:,} users do not run at once: {name} is {most_at_once:,}")
+    elif wanted is None and said is None and high.users == most_at_once:
         short.append(f"users are bound by max_num_seqs, {most_at_once:,} where nothing is said")
     held_low, held_high = (
         pool.num_users(end.num_blocks, subject.context, request.shared_prefix)
@@ -220,6 +222,15 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
             f"{missing if never else f'up to {most:,.2f}'} GiB are missing on each device"
         )
     return short
+
+
+def _said_of_users(subject: Subject) -> str | None:
+    """The option that bounds how many run at once; None: the device's default does."""
+    most, request = subject.batch.max_num_seqs, subject.request
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        if getattr(request, name) == most:
+            return name
+    return None
 
 
 def _memory(

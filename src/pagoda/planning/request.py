@@ -159,11 +159,6 @@ class PlanRequest:
                 "memory", self.memory, f"the GPU {self.gpu} is named as well: give one of the two",
             ),
             (
-                self.kv_cache_memory_bytes is not None and self.num_gpu_blocks_override is not None,
-                "num_gpu_blocks_override", self.num_gpu_blocks_override,
-                "kv_cache_memory_bytes says how much to take as well: give one of the two",
-            ),
-            (
                 is_pagoda and self.tensor_parallel_size > 1,
                 "tensor_parallel_size", self.tensor_parallel_size, "Pagoda runs on one device",
             ),

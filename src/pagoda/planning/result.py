@@ -87,6 +87,7 @@ class Plan:
     shared_prefix: int
     parameters: int
     active_parameters: int
+    """Without the experts not chosen, and tables that are looked up for every layer."""
     weights_bytes: int
     """The whole model, as stored."""
     layer_kinds: dict[str, int]

@@ -231,7 +231,12 @@ def _batch(
         if pagoda is None
         else pagoda.policy.default_limits
     )
-    return default.or_given(request.max_num_batched_tokens, request.max_num_seqs)
+    limits = default.or_given(request.max_num_batched_tokens, request.max_num_seqs)
+    asked = request.max_num_seqs
+    if pagoda is None and asked is not None and asked > limits.max_num_seqs:
+        limit = f"vLLM takes no more than max_num_batched_tokens, {limits.max_num_batched_tokens}"
+        raise InvalidOptionError("max_num_seqs", asked, limit)
+    return limits
 
 
 def _pool_options(

@@ -94,8 +94,9 @@ def accelerators() -> list[Accelerator]:
     return [_accelerator(name, row) for name, row in _table("accelerators").items()]
 
 
-def find_accelerator(name: str) -> Accelerator:
-    """The accelerator of that name or alias; `InvalidOptionError` naming the nearest ones."""
+def find_accelerator(name: str, *, instead: str | None = None) -> Accelerator:
+    """The accelerator of that name or alias; `InvalidOptionError` naming the nearest ones, and the
+    flag that may be given in its place, if one may."""
     wanted = _plain(name)
     rows = _table("accelerators")
     for known, row in rows.items():
@@ -103,7 +104,8 @@ def find_accelerator(name: str) -> Accelerator:
             return _accelerator(known, row)
     near = _nearest(name, rows)
     advice = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(rows)}"
-    raise InvalidOptionError("gpu", name, f"is not in the table: {advice}; or give --memory")
+    or_give = "" if instead is None else f"; or give {instead}"
+    raise InvalidOptionError("gpu", name, f"is not in the table: {advice}{or_give}")
 
 
 def accelerator_in(text: str) -> Accelerator | None:

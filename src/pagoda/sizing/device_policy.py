@@ -65,6 +65,12 @@ class DevicePolicy(Protocol):
         ...
 
     @property
+    def group_bytes(self) -> int:
+        """Of plain numbers of a cache that lie together, those of neighbouring tokens among them;
+        0: each lies by itself."""
+        ...
+
+    @property
     def packs_blocks(self) -> bool:
         """Blocks may lie in a lossy form on tiers."""
         ...
@@ -105,6 +111,8 @@ class CPUPolicy:
     streams_step_aside: ClassVar[bool] = True
     lets_latents_go: ClassVar[bool] = True
     reads_anywhere: ClassVar[bool] = True
+    group_bytes: ClassVar[int] = 4
+    """See `storage.cpu_storage`."""
     packs_blocks: ClassVar[bool] = True
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
@@ -167,6 +175,7 @@ class GPUPolicy:
     lets_latents_go: ClassVar[bool] = False
     """Kernels that meet latents have no windows."""
     reads_anywhere: ClassVar[bool] = False
+    group_bytes: ClassVar[int] = 0
     packs_blocks: ClassVar[bool] = False
     """Forms know blocks as a CPU's cache lays them out."""
 

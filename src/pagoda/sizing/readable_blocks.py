@@ -1,7 +1,8 @@
-"""Whether a device can read the blocks of a cache: a GPU reads a number at multiples of its size.
+"""Whether a device can read the blocks of a cache: how numbers lie in them, and where.
 
-Engine and planner ask the same, before any weight is read. The layers' places lie one after the
-other, each of all blocks, so a number of a place is found at
+Engine and planner ask the same, before any weight is read. A CPU keeps plain numbers in groups of
+four bytes, of tokens too, and reads them anywhere. A GPU reads a number at multiples of its size.
+The layers' places lie one after the other, each of all blocks, so a number of a place is found at
 
     blocks of the pool × bytes of the places before + block × bytes of the place + its own start
 
@@ -39,6 +40,8 @@ class _Read(NamedTuple):
 
 def require_readable(policy: DevicePolicy, spec: CacheSpec) -> None:
     """Raises `InvalidOptionError` for blocks with numbers that the device could not read."""
+    for dtype in dict.fromkeys(layer.dtype for layer in spec.layers):
+        _require_groups(policy, dtype, spec.block_size)
     if policy.reads_anywhere or spec.block_size % _ALWAYS_READ == 0:
         return
     place_bytes = spec.place_bytes
@@ -54,6 +57,16 @@ def require_readable(policy: DevicePolicy, spec: CacheSpec) -> None:
                     f"multiple of {read.num_bytes} bytes: take a multiple of {_ALWAYS_READ}"
                 )
                 raise InvalidOptionError("block_size", spec.block_size, limit)
+
+
+def _require_groups(policy: DevicePolicy, dtype: str, block_size: int) -> None:
+    """Raises `InvalidOptionError` for tokens that do not make whole groups of plain numbers."""
+    if dtype not in FLOAT_DTYPES:
+        return
+    num_tokens = policy.group_bytes // (PLAIN_BITS[dtype] // 8)
+    if num_tokens and block_size % num_tokens:
+        limit = f"a {policy.kind} keeps {dtype} in groups: take a multiple of {num_tokens}"
+        raise InvalidOptionError("block_size", block_size, limit)
 
 
 def _reads(layer: AttentionLayerSpec, block_size: int) -> Iterator[_Read]:

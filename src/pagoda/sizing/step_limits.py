@@ -22,8 +22,10 @@ class StepLimits(NamedTuple):
     """Sequences that run at once."""
 
     def or_given(self, tokens: int | None, sequences: int | None) -> StepLimits:
-        """These limits, but for those that an option gives."""
-        return StepLimits(tokens or self.max_num_batched_tokens, sequences or self.max_num_seqs)
+        """These limits, but for those that an option gives. Each sequence of a step has a token of
+        it at least, so there are no more sequences than tokens."""
+        most = tokens or self.max_num_batched_tokens
+        return StepLimits(most, min(sequences or self.max_num_seqs, most))
 
 
 CPU_LIMITS = StepLimits(512, 128)

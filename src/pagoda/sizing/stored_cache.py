@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pagoda.cache.spec import CacheSpec
+from pagoda.cache.spec import CacheSpec, WindowedLayer
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_formats import AUTO
@@ -15,7 +15,7 @@ from pagoda.sizing.measured_cost import NARROWER
 
 LABELS = (
     *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
-    *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention"),
+    *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention", "dtype"),
 )
 """Of the metric `cache_config_info`: vLLM's names where it has them, then our own."""
 _LEAST_SAVED = 0.1
@@ -82,6 +82,7 @@ class StoredCache:
             self.narrower_cache_dtype or "",
             "" if narrower is None else str(_whole(narrower)),
             self.kv_retention,
+            self.dtype,
         )
 
 
@@ -98,10 +99,11 @@ def stored_cache(
 
     cache_dtype: what was asked for. dtype: of weights and activations. layers: the format of each.
     spec_of: the model's cache by the formats of its layers; raises `InvalidOptionError` for what
-    its heads cannot be. formats: those that the device stores. retention: what stays of a sequence.
+    it cannot be. formats: those that the device stores. retention: what stays of a sequence.
     """
     left_out = [number for number, name in enumerate(layers) if name == dtype]
-    plain = spec_of([dtype] * len(layers))
+    # Only what it would take: blocks may be of a size that plain numbers cannot be held in.
+    plain = replace(capacity.spec, layers=_stored_as(capacity.spec, dtype))
     bytes_per_token = capacity.spec.bytes_per_token
     narrower = _narrower(spec_of, layers, dtype, bytes_per_token, formats)
     memory = capacity.available_bytes
@@ -144,6 +146,10 @@ def _narrower(
             continue
         return (name, found) if found <= (1 - _LEAST_SAVED) * bytes_per_token else None
     return None
+
+
+def _stored_as(spec: CacheSpec, dtype: str) -> tuple[WindowedLayer, ...]:
+    return tuple(layer.stored_as(dtype) for layer in spec.layers)
 
 
 def _whole(number: float) -> float | int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -71,18 +72,22 @@ class Pruning:
 
     def choose(self, entries: Iterable[TierEntry]) -> list[TierEntry]:
         """Those to remove, the least recently used first. What a tier knows no time of goes
-        for its namespace, and otherwise as the oldest for room alone."""
-        chosen, kept = list[TierEntry](), list[TierEntry]()
+        for its namespace, and otherwise as the oldest for room alone. Behind them the labels of
+        namespaces of which no frame is left."""
+        chosen, kept, labels = list[TierEntry](), deque[TierEntry](), list[TierEntry]()
         for entry in sorted(entries, key=_moment):
-            (chosen if self._is_unwanted(entry) else kept).append(entry)
+            if is_label(entry.name):
+                labels.append(entry)
+            else:
+                (chosen if self._is_unwanted(entry) else kept).append(entry)
         if self.max_bytes is not None:
             num_bytes = sum(entry.num_bytes for entry in kept)
-            for entry in kept:
-                if num_bytes <= self.max_bytes:
-                    break
-                chosen.append(entry)
-                num_bytes -= entry.num_bytes
-        return sorted(chosen, key=_moment)
+            while num_bytes > self.max_bytes:
+                chosen.append(kept.popleft())
+                num_bytes -= chosen[-1].num_bytes
+        left = {namespace_of(entry.name) for entry in kept}
+        unused = [label for label in labels if namespace_of(label.name) not in left]
+        return [*sorted(chosen, key=_moment), *unused]
 
     def _is_unwanted(self, entry: TierEntry) -> bool:
         kept = self.kept_namespaces
@@ -92,7 +97,6 @@ class Pruning:
             self.used_since is not None
             and entry.used_at is not None
             and entry.used_at < self.used_since
-            and not is_label(entry.name)
         )
 
 

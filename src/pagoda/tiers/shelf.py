@@ -38,6 +38,8 @@ _USAGE_AT_LEAST_EVERY_S = 15.0
 """One that others may have changed."""
 _GRACE = 3.0
 """How many times its timeout a call may take until its tier is said to hang."""
+_LABEL_EVERY_S = 60.0
+"""A tier that is given blocks is asked whether the label still lies beside them."""
 FRAMES, QUESTIONS = "frames", "questions"
 """Kinds of calls, to breakers."""
 
@@ -78,6 +80,8 @@ class Shelf:
         self.seen: str | None = None
         """The name of some frame that was there a while ago, as its tier calls it."""
         self._label = label
+        self._label_at = -float("inf")
+        """When it was there last, as far as is known."""
         self._tally = Tally()
         self._usage: TierUsage | None = None
         self._usage_at = -float("inf")
@@ -200,15 +204,20 @@ class Shelf:
         try:
             frame_format = self.formats.of(tenant)
             own = [frame_format.name(name) for name, _ in blocks]
-            held = self.tier.holds(own, self.timeout_s)
+            asked = self._labels_due()
+            names = [*own, *(name for name, _ in asked)]
+            held = self.tier.holds(names, self.timeout_s)
+            assert len(held) == len(names)
             frames = [
                 (own_name, frame_format.encode(name, payload))
-                for own_name, (name, payload), is_held in zip(own, blocks, held, strict=True)
+                for own_name, (name, payload), is_held in zip(own, blocks, held, strict=False)
                 if not is_held
             ]
-            if frames:
-                self.tier.store(self._labelled(frames), self.timeout_s)
-                self._label = None
+            labels = [] if all(held[len(own) :]) else asked
+            if frames or labels:
+                self.tier.store([*labels, *frames], self.timeout_s)
+            if asked:
+                self._label_at = self.clock()
         except Exception as error:
             self.fail(self.writing, error)
             return
@@ -289,11 +298,10 @@ class Shelf:
         frame_format = self.formats.of(tenant)
         return [frame_format.name(name) for name in names]
 
-    def _labelled(
-        self, frames: Sequence[tuple[str, FrameBytes]]
-    ) -> Sequence[tuple[str, FrameBytes]]:
-        """With the namespace's label in front, the first time."""
-        return frames if self._label is None else [self._label, *frames]
+    def _labels_due(self) -> Sequence[tuple[str, FrameBytes]]:
+        """The namespace's label, at first and every now and then: others may have removed it."""
+        is_due = self.clock() - self._label_at > _LABEL_EVERY_S
+        return [self._label] if is_due and self._label is not None else []
 
     def _sample(self, first: int, beyond: int) -> Sequence[int]:
         """Numbers of the rows to ask for, of those from `first` to `beyond` - 1."""

@@ -1,4 +1,7 @@
-"""Which frame of a bounded tier goes for another: the least recently used that shares let go."""
+"""Which frame of a bounded tier goes for another: the least recently used that shares let go.
+
+Labels of namespaces are small and tell what all the others are: they go last of all.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pagoda.tiers.names import owner_of
+from pagoda.tiers.namespace import is_label
 from pagoda.tiers.shares import NO_SHARE, NO_SHARES, Shares
+
+_LABELS = "labels"
+"""In place of an owner: no tenant's tag is such."""
 
 
 class _Used(NamedTuple):
@@ -86,13 +93,13 @@ class UseOrder:
             return next(iter(own.frames))
         if not self.num_bytes or self.num_bytes + num_bytes <= room:
             return None
+        holders = {owner: each for owner, each in self._owners.items() if each.frames}
+        if len(holders) > 1:
+            holders.pop(_LABELS, None)
         givers = [
-            each
-            for owner, each in self._owners.items()
-            if each.frames and (owner == taker or self._gives(owner, each))
+            each for owner, each in holders.items() if owner == taker or self._gives(owner, each)
         ]
-        every = [each for each in self._owners.values() if each.frames]
-        giver = min(givers or every, key=lambda each: each.oldest.turn)
+        giver = min(givers or holders.values(), key=lambda each: each.oldest.turn)
         return next(iter(giver.frames))
 
     def _gives(self, owner: str, each: _OfOwner) -> bool:
@@ -101,6 +108,8 @@ class UseOrder:
         return each.num_bytes - each.oldest.num_bytes >= floor
 
     def _owner(self, name: str) -> str:
-        """Of those that have a share; "" stands for all others."""
+        """Of those that have a share; "" stands for all others, but for labels."""
+        if is_label(name):
+            return _LABELS
         owner = owner_of(name)
         return owner if owner in self._shares else ""

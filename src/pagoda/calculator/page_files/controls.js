@@ -4,7 +4,7 @@ import { FORMATS, SCHEMES, requestOf } from "./choice.js";
 import { $, make } from "./draw.js";
 import { fixed, rough, short, whole } from "./numbers.js";
 import { KEEPS_ALL, fitting, keepsAll, nameOf, parseRetention } from "./retention.js";
-import { allowedFormats, allowedRanks, dtypeOf, longestWith } from "./subject.js";
+import { allowedFormats, allowedRanks, dtypeOf, longestWith, visited } from "./subject.js";
 
 export const MOST_RANKS = 64;
 const MOST_USERS = 4096;
@@ -142,7 +142,7 @@ function schemeName(tables, choice, name, dtype) {
 
 function modelHint(tables, { model: name, engine }) {
   const { numbers, longest } = tables.models[name];
-  const active = numbers[4] < numbers[3] * 0.8 ? `, ${billions(numbers[4])} active` : "";
+  const active = visited(numbers) < numbers[3] * 0.8 ? `, ${billions(visited(numbers))} active` : "";
   const length = longestOf(tables, { model: name, engine });
   return `${billions(numbers[3])} parameters${active}${longest === null ? "" : `, ${short(length)} tokens`}`;
 }

@@ -4,7 +4,7 @@ import { EVERY_TOKEN, Refusal } from "./layers.js";
 import { GIB, fixed, grouped, inGib, whole } from "./numbers.js";
 import { LONGEST, has, spread } from "./pool.js";
 import { speedFloor } from "./speed.js";
-import { before, firstSeen, readSubject } from "./subject.js";
+import { before, firstSeen, readSubject, visited } from "./subject.js";
 
 const DEFAULT_SHARE = 0.5;
 const DEFAULT_CAP_BYTES = 4 * GIB;
@@ -155,7 +155,7 @@ function shape(subject) {
     users_wanted: request.users,
     shared_prefix: request.shared_prefix,
     parameters: model.numbers[3],
-    active_parameters: subject.active,
+    active_parameters: visited(model.numbers),
     weights_bytes: weights.totalBytes,
     layer_kinds: kinds,
     groups: pool.groups.map((group) => ({

@@ -9,6 +9,10 @@ import { keepsAll, parseRetention } from "./retention.js";
 const ENCODER_TOKENS = 1500;
 const FLOATS = new Set(["float32", "bfloat16", "float16"]);
 
+/** Numbers that a token visits: all but experts not chosen, and tables looked up in every layer. */
+export const visited = ([embedding, head, other, , active, lookedUp = 0]) =>
+  active + (head && embedding) + other - lookedUp;
+
 /** Numbers of ranks among which the model's heads can be split evenly. */
 export function allowedRanks(model, most) {
   const sizes = Array.from({ length: most }, (_, index) => index + 1);
