@@ -3,6 +3,7 @@
 import pytest
 
 from pagoda.cache import AttentionLayerSpec, CacheSpec
+from pagoda.cache.layers import SlidingWindowLayerSpec
 from pagoda.errors import InvalidOptionError
 
 GIB = 2**30
@@ -30,6 +31,15 @@ def uniform(layers: int, heads: int, size: int, dtype: str, block: int) -> Cache
 def test_bytes_per_token(spec: CacheSpec, bytes_per_token: int) -> None:
     assert spec.block_bytes == bytes_per_token * spec.block_size
     assert spec.bytes_per_token == bytes_per_token
+
+
+def test_what_blocks_of_groups_leave_empty_counts() -> None:
+    sees_all = AttentionLayerSpec(2, 64, "int8_per_token_head")
+    slides = SlidingWindowLayerSpec(AttentionLayerSpec(2, 64, "bfloat16"), 32)
+    spec = CacheSpec((sees_all, sees_all, slides, slides, slides), 16)
+    assert [len(group.layer_ids) for group in spec.groups] == [2, 2, 1]
+    plain = 2 * 2 * 64 * 2  # each place of a block has room for bfloat16
+    assert spec.bytes_per_token == 3 * 2 * plain
 
 
 def test_llama_2_7b_takes_one_gib_for_2048_tokens() -> None:

@@ -149,9 +149,9 @@ class DiskBench:
             content = read(*args)
             return content[: len(content) // 2] if self._cuts else content
 
-        def write_badly(*args: Any) -> None:
+        def write_badly(*args: Any, **options: Any) -> None:
             self._writing()
-            write(*args)
+            write(*args, **options)
 
         self._patch.setattr(disk_folder, "_read", read_badly)
         self._patch.setattr(DiskFolder, "_write", write_badly)

@@ -128,8 +128,9 @@ class CacheSpec:
 
     @property
     def bytes_per_token(self) -> float:
-        """What a token takes in all layers, while all keep it; whole for dtypes of whole bytes."""
-        return sum(layer.block_bytes(self.block_size) for layer in self.layers) / self.block_size
+        """What a token takes in blocks of all groups, while all keep it, with what these leave
+        empty; whole for dtypes of whole bytes."""
+        return len(self.groups) * self.block_bytes / self.block_size
 
     def num_blocks(self, num_tokens: int) -> int:
         """Blocks that a sequence of `num_tokens` occupies at most, of all groups."""

@@ -64,20 +64,14 @@ class Reader:
 
     @property
     def bytes_per_token(self) -> float:
-        """Of all layers, as they are stored, and of the longest text where not all is kept. On a
-        tier: of the frames of what was read so far."""
+        """Of blocks of all groups, as they are allocated, and of the longest text where not all is
+        kept. On a tier: of the frames of what was read so far."""
         on_tier = None if self._trip is None else self._trip.bytes_per_token
         if on_tier is not None:
             return on_tier
         spec, longest = self.storage.spec, self._longest
-        return (
-            sum(
-                layer.block_bytes(spec.block_size)
-                * (min(longest, layer.window.window + layer.window.sinks) / longest)
-                for layer in spec.layers
-            )
-            / spec.block_size
-        )
+        kept = (min(longest, each.window + each.sinks) / longest for each in spec.windows)
+        return sum(kept) * spec.block_bytes / spec.block_size
 
     def read(self, token_ids: Sequence[int]) -> Generator[torch.Tensor]:
         """Logits after each chunk: float32 [tokens in the chunk, vocab], good until the next.

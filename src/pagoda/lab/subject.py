@@ -34,7 +34,8 @@ class Subject:
     def numbers_per_token(self) -> int:
         """Numbers of K and V that all layers have of one token."""
         plain = self.model.spec.cache_spec(self.options.block_size, "float32")
-        return int(plain.bytes_per_token) // 4
+        num_bytes = sum(layer.block_bytes(plain.block_size) for layer in plain.layers)
+        return num_bytes // plain.block_size // 4
 
     def open(
         self, method: Method, *, longest: int, num_tokens: int, **options: Any

@@ -58,13 +58,14 @@ class StoredCache:
 
     def __str__(self) -> str:
         """The line of the log."""
-        name = self.dtype if self.cache_dtype == AUTO or self.is_plain else self.cache_dtype
-        left_out = ""
-        if self.layers_left_out:
+        is_mixed = bool(self.layers_left_out)
+        is_plain = self.cache_dtype == AUTO or (self.is_plain and not is_mixed)
+        name, left_out = self.dtype if is_plain else self.cache_dtype, ""
+        if is_mixed:
             left_out = f", {self.dtype} in layers {', '.join(map(str, self.layers_left_out))}"
         line = f"{name}{left_out}: {_whole(self.bytes_per_token):,} bytes a token"
         if self.is_plain:
-            return line
+            return f"{line}, as many as {self.dtype} takes" if is_mixed else line
         held = f"{self.num_tokens:,} tokens where {self.dtype} would hold"
         return f"{line}, {held} {self.plain_num_tokens:,}"
 
