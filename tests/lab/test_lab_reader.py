@@ -80,6 +80,15 @@ def test_every_method_reads_what_its_pool_holds(name: str) -> None:
     assert len(own.block_ids) > 0
 
 
+@pytest.mark.parametrize(
+    "token_ids",
+    [[7] * 48, [0] * 48, [*range(12), *range(11, -1, -1), *range(24)]],
+    ids=["one token", "the first token", "a palindrome"],
+)
+def test_a_text_that_is_the_same_backwards_proves_a_pool_too(token_ids: list[int]) -> None:
+    prove(reader(chunk=12), token_ids)
+
+
 def test_a_pool_that_is_not_what_is_read_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = reader()
     monkeypatch.setattr(own.storage, "import_block", lambda *_: None)
