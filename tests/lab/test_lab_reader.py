@@ -116,6 +116,18 @@ def test_methods_are_the_full_cache_and_each_other_format_once() -> None:
     assert [method.kv_cache_dtype for method in asked] == ["auto", "bfloat16", "fp8"]
 
 
+def test_a_retention_or_form_is_tried_once_however_often_it_is_named() -> None:
+    subject = tiny_subject()
+    named = ["streaming:window=40", "full", "window:16", "streaming:sinks=4,window=40", "window:16"]
+    once = (Method(retention="streaming:sinks=4,window=40"), Method(retention="window:16"))
+    assert subject.methods(retentions=named) == (FULL, *once)
+    assert subject.methods(["fp8"], named)[-3:] == (Method("fp8"), *once)
+    assert subject.methods(retentions=["full"]) == (FULL,)
+    forms = ["kvtc-4x", "kvtc-5x", "kvtc-4x"]
+    once = (Method(tier_form="kvtc-4x"), Method(tier_form="kvtc-5x"))
+    assert subject.methods(forms=forms) == (FULL, *once)
+
+
 def test_an_unknown_method_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(InvalidOptionError, match="kv_cache_dtype='int9': one of auto, float32"):
         require_known(tiny_subject().options, ["bfloat16", "int9"])
