@@ -197,9 +197,19 @@ def test_the_text_fills_all_windows_of_any_model(
 ) -> None:
     monkeypatch.setattr(calibration, "_text", WHOLE_TEXT)
     long = replace(model.spec, max_position_embeddings=10**6)
-    for spec, size in ((model.spec, model.spec.max_position_embeddings), (long, 2048)):
+    for spec, size, count in ((model.spec, 256, 64), (long, 2048, 8)):
         own = Calibration(spec, model.weights, model.loaded.files, 1)
-        assert [len(window) for window in own.windows("kv_cache_dtype", "int4")] == [size] * 8
+        assert [len(window) for window in own.windows("kv_cache_dtype", "int4")] == [size] * count
+
+
+def test_what_was_kept_of_eight_windows_counts_where_there_are_eight(model: Model) -> None:
+    """As all models once had, also of few tokens."""
+    counts = []
+    for positions in (256, 2047, 2048, 4096):
+        spec = replace(model.spec, max_position_embeddings=positions)
+        own = Calibration(spec, model.weights, model.loaded.files, 1)
+        counts.append(own.path_of("int4", f"5{own.reading}") == own.path_of("int4", "5"))
+    assert counts == [False, False, True, True]
 
 
 @pytest.mark.usefixtures("path")

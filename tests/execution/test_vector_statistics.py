@@ -47,7 +47,7 @@ def test_moments_and_samples_are_those_of_the_reference(monkeypatch: pytest.Monk
     spec = SPEC.cache_spec(16, "float32")
     storage = CPUStorage(spec, 8 * len(spec.groups))
     executor = CPUExecutor(SPEC, weights, storage, 64, 2)
-    statistics = VectorStatistics(SPEC, weights)
+    statistics = VectorStatistics(SPEC, weights, len(TEXTS))
     for text in TEXTS:
         statistics.read(executor, text)
     seen = seen_by_reference(monkeypatch)
@@ -87,8 +87,10 @@ def test_values_are_what_the_first_layer_makes_of_the_tokens() -> None:
     panels = PanelWeights.take_over(random_weights(SPEC))
     spec = SPEC.cache_spec(16, "float32")
     storage = CPUStorage(spec, 8 * len(spec.groups))
-    statistics = VectorStatistics(SPEC, panels)
-    statistics.read(CPUExecutor(SPEC, panels, storage, 64, 1), TEXTS[0])
-    _, values = next(statistics.of_layers())
-    assert values.samples == pytest.approx(expected, abs=1e-3)
+    executor = CPUExecutor(SPEC, panels, storage, 64, 1)
+    for num_sequences, step in ((1, 1), (512, 15)):  # of many, four vectors each are kept
+        statistics = VectorStatistics(SPEC, panels, num_sequences)
+        statistics.read(executor, TEXTS[0])
+        _, values = next(statistics.of_layers())
+        assert values.samples == pytest.approx(expected[:, ::step], abs=1e-3)
     assert decoders.tokens(60, 1) == TEXTS[0]

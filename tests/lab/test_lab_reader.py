@@ -80,6 +80,15 @@ def test_every_method_reads_what_its_pool_holds(name: str) -> None:
     assert len(own.block_ids) > 0
 
 
+@pytest.mark.parametrize(
+    "token_ids",
+    [[7] * 48, [0] * 48, [*range(12), *range(11, -1, -1), *range(24)]],
+    ids=["one token", "the first token", "a palindrome"],
+)
+def test_a_text_that_is_the_same_backwards_proves_a_pool_too(token_ids: list[int]) -> None:
+    prove(reader(chunk=12), token_ids)
+
+
 def test_a_pool_that_is_not_what_is_read_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = reader()
     monkeypatch.setattr(own.storage, "import_block", lambda *_: None)
@@ -105,6 +114,18 @@ def test_methods_are_the_full_cache_and_each_other_format_once() -> None:
     # Named or not, another plain dtype tells what is noise.
     asked = tiny_subject().methods(["fp8_e4m3", "fp8", "auto", "float32"])
     assert [method.kv_cache_dtype for method in asked] == ["auto", "bfloat16", "fp8"]
+
+
+def test_a_retention_or_form_is_tried_once_however_often_it_is_named() -> None:
+    subject = tiny_subject()
+    named = ["streaming:window=40", "full", "window:16", "streaming:sinks=4,window=40", "window:16"]
+    once = (Method(retention="streaming:sinks=4,window=40"), Method(retention="window:16"))
+    assert subject.methods(retentions=named) == (FULL, *once)
+    assert subject.methods(["fp8"], named)[-3:] == (Method("fp8"), *once)
+    assert subject.methods(retentions=["full"]) == (FULL,)
+    forms = ["kvtc-4x", "kvtc-5x", "kvtc-4x"]
+    once = (Method(tier_form="kvtc-4x"), Method(tier_form="kvtc-5x"))
+    assert subject.methods(forms=forms) == (FULL, *once)
 
 
 def test_an_unknown_method_is_refused_with_those_that_are_known() -> None:

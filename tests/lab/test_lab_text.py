@@ -12,6 +12,10 @@ from pagoda.errors import InvalidOptionError
 from pagoda.lab.sizes import Sizes
 from pagoda.lab.text import TokenText, default_text, prose, read_text
 
+PACKED = gzip.compress(b"word " * 99, mtime=0)
+DAMAGED = PACKED[:10] + b"\xff" + PACKED[11:]
+"""Behind its header."""
+
 
 def test_prose_is_paragraphs_without_headings_and_lists() -> None:
     paragraph = " ".join(["word"] * 20)
@@ -51,11 +55,8 @@ def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
     [
         ("missing.txt", None, "No such file"),
         ("latin.txt", b"caf\xe9", "must be UTF-8 text"),
-        (
-            "broken.gz",
-            gzip.compress(b"word " * 99, mtime=0)[:20],
-            "must be UTF-8 text, or such text as .gz",
-        ),
+        ("broken.gz", PACKED[:20], "must be UTF-8 text, or such text as .gz"),
+        ("damaged.gz", DAMAGED, "must be UTF-8 text, or such text as .gz"),
         ("plain.gz", b"word", "must be UTF-8 text, or such text as .gz"),
     ],
 )

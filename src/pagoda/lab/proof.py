@@ -27,11 +27,11 @@ _NUM_CHUNKS = 3
 def prove(reader: Reader, token_ids: Sequence[int]) -> None:
     """Raises `IntegrityError` unless the reader's pool is what it attends to.
 
-    `token_ids` are more than a chunk of the reader's, and not the same backwards.
+    `token_ids` are more than a chunk of the reader's.
     """
     own = list(token_ids[: _NUM_CHUNKS * reader.chunk])
     num_before = (len(own) - 1) // reader.chunk * reader.chunk
-    other = own[:num_before][::-1] + own[num_before:]
+    other = _others(own[:num_before]) + own[num_before:]
     stored: list[NDArray[np.uint8]] = []
 
     def keep() -> None:
@@ -46,6 +46,13 @@ def prove(reader: Reader, token_ids: Sequence[int]) -> None:
         raise IntegrityError(f"{reader.method}: attention reads no earlier tokens")
     if not torch.equal(_last_chunk(reader, other, write_over), plain):
         raise IntegrityError(f"{reader.method}: attention reads more than what the pool holds")
+
+
+def _others(token_ids: Sequence[int]) -> list[int]:
+    """As many tokens, another one at each place: the same ones backwards, and 0, or 1 for a 0,
+    where that changes nothing."""
+    pairs = zip(token_ids, reversed(token_ids), strict=True)
+    return [int(own == 0) if own == other else other for own, other in pairs]
 
 
 def _held(reader: Reader) -> list[int]:

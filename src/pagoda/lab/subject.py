@@ -9,6 +9,7 @@ from typing import Any
 from pagoda.cache import num_blocks_for
 from pagoda.cache.formats import FLOAT_DTYPES, INT8_LATENTS, canonical
 from pagoda.cache.layer import CachedLayer
+from pagoda.cache.retention import parse_retention
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.build import Model, assemble
 from pagoda.engine.core import Engine
@@ -88,18 +89,20 @@ class Subject:
         forms: Sequence[str] = (),
     ) -> tuple[Method, ...]:
         """The full cache, it in other plain dtypes, and those named, or all that can be done here.
+        Each is there once, however often and by whatever names it is asked for.
 
         `retentions`, and `forms` of tiers: tried with the dtype of the activations; without
         `names`, no other format is. Raises `InvalidOptionError` for a name that the model or the
         device cannot do.
         """
-        kept = tuple(Method(retention=name) for name in retentions)
+        windows = dict.fromkeys(map(parse_retention, retentions))
+        kept = tuple(Method(retention=str(each)) for each in windows if not each.is_full)
         for each in kept:
             self._try(each)
         if forms:
             _require_forms(forms, self.model.backend.policy, self._full_cache.layers)
-        kept += tuple(Method(tier_form=name) for name in forms)
-        if kept and not names:
+        kept += tuple(Method(tier_form=name) for name in dict.fromkeys(forms))
+        if (retentions or forms) and not names:
             return (FULL, *kept)
         return (*self._stored(names), *kept)
 

@@ -40,8 +40,10 @@ logger = logging.getLogger("pagoda")
 _RECIPE = "5"
 """Another one for every change to what is found."""
 _TEXT = "calibration.txt"
-_NUM_WINDOWS = 8
+_NUM_TOKENS = 16384
+"""Of all windows."""
 _WINDOW_TOKENS = 2048
+"""Of a model that takes so many."""
 _BLOCK_SIZE = 16
 _SAMPLE_BYTES = 1 << 14
 """Of each matrix, for the digest."""
@@ -66,7 +68,7 @@ class Calibration:
         same work, and no more. Raises `InvalidOptionError` for a model whose tokenizer makes
         nothing of a text, or tokens that the model does not have, and as `calibrate` does.
         """
-        path = self.path_of(name)
+        path = self.path_of(name, _RECIPE + self.reading)
         kept = load_codecs(path, CALIBRATED[name]) if path else None
         if kept is not None and self._suits(kept):
             return kept
@@ -77,13 +79,18 @@ class Calibration:
         keep(path, lambda path: save_codecs(path, found))
         return found
 
-    def path_of(self, name: str, recipe: str = _RECIPE) -> Path | None:
+    def path_of(self, name: str, recipe: str) -> Path | None:
         """Where what is found for it is kept; None: there is no home, or the model has no name."""
         directory = _directory()
         if self.files is None:
             return None
         file_name = f"{_plain(self.files.name)}-{name}-{self._digest(recipe)}.safetensors"
         return directory and directory / file_name
+
+    @property
+    def reading(self) -> str:
+        """A part of recipes: another one for every change to what is read of the text."""
+        return " 2" if self.spec.max_position_embeddings < _WINDOW_TOKENS else ""
 
     def _suits(self, codecs: Sequence[Codec | None]) -> bool:
         """Whether they have the shapes of the model's layers."""
@@ -100,7 +107,7 @@ class Calibration:
     def _calibrate(
         self, name: str, windows: list[list[int]], begin: Callable[[str], None]
     ) -> tuple[Codec | None, ...]:
-        statistics = VectorStatistics(self.spec, self.weights)
+        statistics = VectorStatistics(self.spec, self.weights, len(windows))
         executor = self.executor(max(map(len, windows)))
         for window in counted(begin, "window", windows, len(windows)):
             statistics.read(executor, window)
@@ -122,7 +129,8 @@ class Calibration:
         return CPUExecutor(self.spec, self.weights, storage, longest, self.num_threads)
 
     def windows(self, field: str, name: str) -> list[list[int]]:
-        """Tokens of the text, in windows that each begin as the model wants a text to.
+        """Tokens of the text, in windows that each begin as the model wants a text to: the more of
+        them the shorter they are.
 
         Raises `InvalidOptionError`, of the field, for a tokenizer that makes none of them, and
         where there is none.
@@ -133,7 +141,8 @@ class Calibration:
         tokenizer = Tokenizer(self.files)
         opening = tokenizer.encode("")
         token_ids = tokenizer.encode(_text(), add_special_tokens=False)
-        size = min(_WINDOW_TOKENS, self.spec.max_position_embeddings) - len(opening)
+        longest = min(_WINDOW_TOKENS, self.spec.max_position_embeddings)
+        size = longest - len(opening)
         if size < 1 or not token_ids:
             limit = "is calibrated by a text, of which this model's tokenizer leaves nothing"
             raise InvalidOptionError(field, name, limit)
@@ -141,7 +150,7 @@ class Calibration:
         if largest >= self.spec.vocab_size:
             limit = f"the tokenizer makes token {largest}: the model has {self.spec.vocab_size}"
             raise InvalidOptionError(field, name, limit)
-        starts = range(0, len(token_ids), size)[:_NUM_WINDOWS]
+        starts = range(0, len(token_ids), size)[: -(-_NUM_TOKENS // longest)]
         return [[*opening, *token_ids[start : start + size]] for start in starts]
 
     def _digest(self, recipe: str) -> str:

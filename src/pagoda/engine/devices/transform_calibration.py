@@ -45,7 +45,7 @@ class TransformCalibration:
         does, and where the model makes numbers of the text that are not finite.
         """
         own = self.calibration
-        path = own.path_of(_NAME, f"{_RECIPE} {dict(FORMS)}")
+        path = own.path_of(_NAME, f"{_RECIPE}{own.reading} {dict(FORMS)}")
         kept = FoundTransforms.load(path) if path else None
         if kept is not None:
             return kept

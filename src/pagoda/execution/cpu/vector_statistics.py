@@ -16,15 +16,19 @@ from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.kernels.array import Array
 from pagoda.models.decoder import AttentionSpec, DecoderSpec
 
-_SAMPLES = 256
-"""Tokens of a window whose vectors are kept."""
+_SAMPLES = 2048
+"""Tokens whose vectors are kept."""
+_SAMPLES_EACH = 256
+"""Of one sequence, at most."""
 
 
 class VectorStatistics:
     """Sums over all tokens that were read, and vectors of some of them."""
 
-    def __init__(self, spec: DecoderSpec, weights: PanelWeights) -> None:
+    def __init__(self, spec: DecoderSpec, weights: PanelWeights, num_sequences: int) -> None:
+        """`num_sequences` will be read."""
         self._spec, self._weights = spec, weights
+        self._samples = min(_SAMPLES_EACH, -(-_SAMPLES // num_sequences))
         self._num_tokens = 0
         attentions = map(self._attention, range(len(spec.layers)))
         shapes = [(each.num_kv_heads, each.head_dim) for each in attentions]
@@ -64,7 +68,7 @@ class VectorStatistics:
         for total, group in zip(self._sums[layer], groups, strict=True):
             vectors = group.transpose(1, 0, 2, 3).reshape(heads, -1, size)
             total += vectors.swapaxes(1, 2) @ vectors
-        step = -(-len(rows) // _SAMPLES)
+        step = -(-len(rows) // self._samples)
         keys, values = (part[::step, :, 0].swapaxes(0, 1).copy() for part in groups[1:])
         self._kept[layer].append((keys, values))
 
