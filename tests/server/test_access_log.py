@@ -88,6 +88,17 @@ async def test_a_line_tells_how_much_and_not_what(
         assert secret not in text
 
 
+async def test_names_that_a_client_makes_up_make_no_line_and_no_field(
+    keyed: httpx.AsyncClient, written: io.StringIO
+) -> None:
+    names = ("x\nINFO tenant=bob", "\x1b[31mred", "p q=r")
+    await keyed.post(COMPLETIONS, json={**BODY, **dict.fromkeys(names, 1)}, headers=HEADERS)
+    (line,) = lines_of(written)
+    assert line["ignored"] == "x%0AINFO%20tenant%3Dbob,%1B[31mred,p%20q%3Dr"
+    assert line["message"].isprintable()
+    assert line["message"].count("=") == len(line) - 4  # but for ts, level, logger and message
+
+
 async def test_who_is_turned_away_is_told_as_well(
     keyed: httpx.AsyncClient, written: io.StringIO
 ) -> None:

@@ -99,6 +99,7 @@ async def test_all_names_may_be_allowed_and_a_key_allows_them_too(engine: FakeEn
         ({"origin": "http://localhost:3000"}, 403),
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
         ({"sec_fetch_site": "cross-site"}, 403),
         ({"sec_fetch_site": "same-site", "origin": "http://localhost:3000"}, 403),
     ],

@@ -170,7 +170,7 @@ class AsyncEngine:
         size = len(prompt) if isinstance(prompt, str) else 0
         sampling = SamplingParams(max_tokens=1)
         make = partial(self.engine.intake.request, "", prompt, sampling, options, seed=0)
-        request = await self._intake_threads.run(size, make)
+        request = await self._intake_threads.run(options.tenant, size, make)
         miss = await self._between_steps(partial(self.engine.look_up, request))
         return miss, request.prompt_token_ids
 
@@ -242,7 +242,7 @@ class AsyncEngine:
             size = len(prompt) if isinstance(prompt, str) else 0
             try:
                 async with asyncio.timeout_at(expires_at):
-                    request = await self._intake_threads.run(size, make)
+                    request = await self._intake_threads.run(options.tenant, size, make)
             except TimeoutError:
                 raise late from None
         stream = Stream(loop)

@@ -68,19 +68,26 @@ class AsyncTokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] = (),
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
+        *,
+        tenant: str = "",
     ) -> list[int]:
-        """See `CheckedTokenizer.chat`."""
-        size = self._checked.num_characters(messages)
-        return await self._threads.run(size, self._checked.chat, messages, tools, options)
+        """See `CheckedTokenizer.chat`; tenants take turns, here and in what follows."""
+        size, chat = self._checked.num_characters(messages), self._checked.chat
+        return await self._threads.run(tenant, size, chat, messages, tools, options)
 
-    async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    async def encode(
+        self, text: str, add_special_tokens: bool = True, *, tenant: str = ""
+    ) -> list[int]:
         """See `CheckedTokenizer.encode`."""
         encode = self._checked.encode
-        return await self._threads.run(len(text), encode, text, add_special_tokens)
+        return await self._threads.run(tenant, len(text), encode, text, add_special_tokens)
 
-    async def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+    async def decode(
+        self, token_ids: Sequence[int], field: str = "tokens", *, tenant: str = ""
+    ) -> str:
         """See `CheckedTokenizer.decode`."""
-        return await self._threads.run(len(token_ids), self._checked.decode, token_ids, field)
+        size, decode = len(token_ids), self._checked.decode
+        return await self._threads.run(tenant, size, decode, token_ids, field)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of its UTF-8, whole characters or parts of one."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from pagoda.engine.devices.cores import num_usable_cores
+from pagoda.engine.tenant_turns import TenantTurns
 from pagoda.errors import ShutDownError
 
 P = ParamSpec("P")
@@ -25,21 +26,28 @@ _NICENESS = 5
 class IntakeThreads:
     """Texts are tokenised here and grammars compiled, beside the event loop and the engine's steps.
 
-    Long texts wait for one another, and short ones never wait for them. Together the threads are
-    half as many as the cores, but at least one of each kind. On Linux they give way to the engine:
-    its steps need all cores at once, and wait for the slowest.
+    Long texts wait for one another, and short ones never wait for them; among either, tenants take
+    turns. Together the threads are half as many as the cores, but at least one of each kind. On
+    Linux they give way to the engine: its steps need all cores at once, and wait for the slowest.
     """
 
     def __init__(self) -> None:
         num = max(1, num_usable_cores() // 4)
         self._short = ThreadPoolExecutor(num, "short-texts", initializer=_give_way)
         self._long = ThreadPoolExecutor(num, "long-texts", initializer=_give_way)
+        self._turns = {each: TenantTurns(num) for each in (self._short, self._long)}
+        self._num_calls = 0
         self._is_closed = False
 
     async def run(
-        self, num_characters: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+        self,
+        tenant: str,
+        num_characters: int,
+        function: Callable[P, R],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
-        """What the function returns, which is to read a text of so many characters.
+        """What the function returns, which is to read a tenant's text of so many characters.
 
         Raises `ShutDownError` after `close`.
         """
@@ -47,13 +55,23 @@ class IntakeThreads:
             raise ShutDownError
         threads = self._long if num_characters >= _LONG_CHARACTERS else self._short
         call = partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+        self._num_calls += 1
+        try:
+            async with self._turns[threads].of(tenant):
+                return await asyncio.get_running_loop().run_in_executor(threads, call)
+        finally:
+            self._num_calls -= 1
+            self._end_if_done()
 
     def close(self) -> None:
         """End the threads once they have done what waits for them already."""
         self._is_closed = True
-        for threads in (self._short, self._long):
-            threads.shutdown(wait=False)
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._is_closed and not self._num_calls:
+            for threads in (self._short, self._long):
+                threads.shutdown(wait=False)
 
 
 def _give_way() -> None:

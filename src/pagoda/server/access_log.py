@@ -107,11 +107,11 @@ def _fields(
             fields["missed"] = ",".join(f"{cause}:{missed[cause]}" for cause in missed)
         fields["output_tokens"] = tally.num_output_tokens
     if tally.ignored:
-        fields["ignored"] = ",".join(tally.ignored)
+        fields["ignored"] = ",".join(quote(name, safe="[].") for name in tally.ignored)
     if tally.error is not None:
         fields["error"] = tally.error
     if tally.error_param is not None:
-        fields["error_param"] = tally.error_param
+        fields["error_param"] = quote(tally.error_param, safe="[].")
     return fields
 
 

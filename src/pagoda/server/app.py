@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from pagoda.engine.devices.cores import num_usable_cores
+from pagoda.engine.tenant_turns import TenantTurns
 from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
 from pagoda.server.cache_events import cache_event_routes
@@ -92,6 +94,7 @@ def create_app(
     )
     app.state.admission = admission
     app.state.unread_answers = UnreadAnswers(is_shared=is_shared)
+    app.state.body_turns = TenantTurns(num_usable_cores())
     app.state.engine = engine
     traffic, recent = Traffic(), RecentLookups()
     lookout = CacheLookout(engine.cache_snapshot, admission, is_shared=is_shared)

@@ -13,6 +13,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
+from pagoda.engine.tenant_turns import TenantTurns
+from pagoda.server.door import tenant_of
 from pagoda.server.errors import WrongBodyError
 
 _SHORT_BYTES = 16 * 2**10
@@ -54,10 +56,13 @@ class _BodyRequest(Request):
 
 
 async def beside_loop(request: Request, work: Callable[[], Result]) -> Result:
-    """What `work` returns, which looks at the request's body: in a thread where that is long."""
+    """What `work` returns, which looks at the request's body: in a thread where that is long, when
+    it is the tenant's turn."""
     if len(await request.body()) <= _SHORT_BYTES:
         return work()
-    return await asyncio.to_thread(work)
+    turns: TenantTurns = request.app.state.body_turns
+    async with turns.of(tenant_of(request.scope)):
+        return await asyncio.to_thread(work)
 
 
 def checked(kind: type[BaseModel], content: bytes) -> BaseModel:

@@ -14,6 +14,7 @@ from pagoda.server.answer import new_id, respond
 from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.chunked_answer import ChunkedAnswer
+from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput, usage_of
 from pagoda.server.json_parts import list_json, object_json
@@ -59,7 +60,8 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         """Answer a conversation."""
         body.check(engine.model_names)
         chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-        prompts = [await chat.token_ids(engine, options.default_chat_template_kwargs)]
+        defaults = options.default_chat_template_kwargs
+        prompts = [await chat.token_ids(engine, tenant_of(request.scope), defaults)]
         unread = body.unread(engine.tokenizer.template_names)
         telling = body.telling()
         telling = replace(telling, ignored=[*telling.ignored, *unread])

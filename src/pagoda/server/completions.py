@@ -12,6 +12,7 @@ from pagoda.server.answer import new_id, respond
 from pagoda.server.body_route import BodyRoute
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.completion_request import CompletionRequest
+from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Echo, Generation, PromptOutput
 from pagoda.server.json_parts import list_json, object_json
@@ -49,11 +50,14 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue one or several prompts."""
         body.check(engine.model_names)
-        prompts = [await _taken(each, body, engine) for each in body.prompts()]
+        tenant, tokenizer = tenant_of(request.scope), engine.tokenizer
+        prompts = [await _taken(each, body, engine, tenant) for each in body.prompts()]
         echo = None
         if body.echo:
             texts = [
-                each if isinstance(each, str) else await engine.tokenizer.decode(each, "prompt")
+                each
+                if isinstance(each, str)
+                else await tokenizer.decode(each, "prompt", tenant=tenant)
                 for each in prompts
             ]
             echo = Echo(texts, body.wants_prompt_alone, body.prompt_logprobs)
@@ -65,7 +69,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
 
 
 async def _taken(
-    prompt: str | list[int], body: CompletionRequest, engine: AsyncEngine
+    prompt: str | list[int], body: CompletionRequest, engine: AsyncEngine, tenant: str
 ) -> str | list[int]:
     """What of a prompt the model is given: token ids where it is cut, else the prompt itself.
 
@@ -74,11 +78,11 @@ async def _taken(
     truncation = body.prompt_truncation
     if truncation is None:
         return prompt
-    token_ids = (
-        await engine.tokenizer.encode(prompt, body.add_special_tokens is not False)
-        if isinstance(prompt, str)
-        else prompt
-    )
+    if isinstance(prompt, str):
+        adds = body.add_special_tokens is not False
+        token_ids = await engine.tokenizer.encode(prompt, adds, tenant=tenant)
+    else:
+        token_ids = prompt
     taken = truncated(token_ids, truncation, engine.max_model_len)
     return prompt if len(taken) == len(token_ids) else [*taken]
 

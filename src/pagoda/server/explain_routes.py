@@ -52,7 +52,7 @@ def explain_routes(engine: AsyncEngine, recent: RecentLookups) -> APIRouter:
         prompt: str | list[int] = body.prompt or ""
         if body.messages is not None:
             chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-            prompt = await chat.token_ids(engine)
+            prompt = await chat.token_ids(engine, holder.tenant)
         options = RequestOptions(
             tenant=holder.tenant,
             cache_salt=body.cache_salt or "",

@@ -48,4 +48,7 @@ def _is_own(headers: Headers) -> bool:
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:  # a page cannot set it, and no proxy changes it
         return site in _OWN_SITES
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    try:
+        return origin is None or urlsplit(origin).netloc == headers.get("host")
+    except ValueError:  # it is no address
+        return False

@@ -21,9 +21,12 @@ class TemplateChat:
     options: ChatOptions = DEFAULT_CHAT_OPTIONS
 
     async def token_ids(
-        self, engine: AsyncEngine, defaults: Mapping[str, TemplateValue] | None = None
+        self,
+        engine: AsyncEngine,
+        tenant: str,
+        defaults: Mapping[str, TemplateValue] | None = None,
     ) -> list[int]:
-        """The prompt; `defaults` are for the template where nothing else was said.
+        """A tenant's prompt; `defaults` are for the template where nothing else was said.
 
         Raises `InvalidRequestError` naming `messages`.
         """
@@ -31,4 +34,4 @@ class TemplateChat:
         if defaults:
             kwargs = {**defaults, **options.template_kwargs}
             options = replace(options, template_kwargs=kwargs)
-        return await engine.tokenizer.chat(self.messages, self.tools, options)
+        return await engine.tokenizer.chat(self.messages, self.tools, options, tenant=tenant)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.body_route import BodyRoute, beside_loop
+from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.json_body import JSONBody
 from pagoda.server.options import ServerOptions
@@ -28,21 +29,22 @@ def token_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         body.check(engine.model_names)
         if body.messages is not None:
             chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-            tokens = await chat.token_ids(engine, options.default_chat_template_kwargs)
+            defaults = options.default_chat_template_kwargs
+            tokens = await chat.token_ids(engine, tenant_of(request.scope), defaults)
         else:
             adds = body.add_special_tokens is not False
-            tokens = await engine.tokenizer.encode(body.prompt or "", adds)
+            tenant = tenant_of(request.scope)
+            tokens = await engine.tokenizer.encode(body.prompt or "", adds, tenant=tenant)
         ignored = [*body.ignored(), *body.unread(engine.tokenizer.template_names)]
         warnings = [each.warning for each in ignored]
         return await asyncio.to_thread(_told, engine, tokens, body.return_token_strs, warnings)
 
     @router.post("/detokenize", response_model=DetokenizeResponse, responses=REFUSALS)
-    async def detokenize(body: DetokenizeRequest) -> Response:
+    async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         """The text of token ids."""
         body.check(engine.model_names)
-        return JSONBody(
-            json_of(DetokenizeResponse(prompt=await engine.tokenizer.decode(body.tokens)))
-        )
+        text = await engine.tokenizer.decode(body.tokens, tenant=tenant_of(request.scope))
+        return JSONBody(json_of(DetokenizeResponse(prompt=text)))
 
     return router
 

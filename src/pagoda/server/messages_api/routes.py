@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import respond
 from pagoda.server.body_route import BodyRoute, beside_loop
+from pagoda.server.door import tenant_of
 from pagoda.server.generation import Echo
 from pagoda.server.messages_api.answer import MessageAnswer
 from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, MessagesBody
@@ -60,4 +61,5 @@ async def _prompt(
 ) -> list[int]:
     """Raises `InvalidRequestError` for a conversation that cannot be told to the model."""
     chat = await beside_loop(request, body.template_chat)
-    return await chat.token_ids(engine, options.default_chat_template_kwargs)
+    defaults = options.default_chat_template_kwargs
+    return await chat.token_ids(engine, tenant_of(request.scope), defaults)

@@ -49,10 +49,13 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         # In threads, as whatever waits for a shelf: it may have thousands of items to forget.
         return await asyncio.to_thread(shelf.conversation, body.previous_response_id, body.items())
 
-    async def prompt(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[int]:
+    async def prompt(
+        request: Request, body: ResponsesRequest, items: Sequence[Item | KeptItem]
+    ) -> list[int]:
         # In a thread even for a short body: the items before it may be many to read.
         chat = await asyncio.to_thread(_chat, body, items, engine.max_model_len)
-        return await chat.token_ids(engine, options.default_chat_template_kwargs)
+        defaults = options.default_chat_template_kwargs
+        return await chat.token_ids(engine, tenant_of(request.scope), defaults)
 
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
@@ -61,7 +64,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
             items = await conversation(shelf, body)
-            prompts = [await prompt(body, items)]
+            prompts = [await prompt(request, body, items)]
             is_kept = body.store is not False and options.response_store_bytes > 0
             answer_id, tools = f"resp_{uuid.uuid4().hex}", body.tool_use.reader(engine)
             keep = partial(shelf.put, answer_id, items) if is_kept else None
@@ -85,7 +88,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
             items = await conversation(shelf, body)
-            return InputTokens(input_tokens=len(await prompt(body, items)))
+            return InputTokens(input_tokens=len(await prompt(request, body, items)))
 
     @router.get("/{response_id}", response_model=ResponseObject, responses=REFUSALS)
     async def tell_response(request: Request, response_id: str, stream: bool = False) -> Response:
