@@ -72,6 +72,8 @@ class FakeTokenizer:
         messages: Sequence[dict[str, Any]],
         tools: Sequence[dict[str, object]] = (),
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
+        *,
+        tenant: str = "",
     ) -> list[int]:
         self.tools, self.messages, self.options = list(tools), list(messages), options
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
@@ -79,10 +81,14 @@ class FakeTokenizer:
         self._check("messages", token_ids)
         return token_ids
 
-    async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    async def encode(
+        self, text: str, add_special_tokens: bool = True, *, tenant: str = ""
+    ) -> list[int]:
         return [1] * add_special_tokens + [ord(character) for character in text]
 
-    async def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+    async def decode(
+        self, token_ids: Sequence[int], field: str = "tokens", *, tenant: str = ""
+    ) -> str:
         if any(token_id > 0x10FFFF for token_id in token_ids):
             raise InvalidRequestError(field, max(token_ids), "must be a character")
         return "".join(chr(token_id) for token_id in token_ids)
