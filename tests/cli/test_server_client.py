@@ -36,7 +36,7 @@ def saying(content: bytes) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"id": "x"}', b"\xff"])
+@pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"id": "x"}', b"\xff", b"[" * 100_000])
 def test_an_answer_of_another_program_is_no_answer(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +126,15 @@ def test_what_is_no_key_is_refused(
     assert "--api-key='…': must be plain ASCII" in capsys.readouterr().err
 
 
+def test_an_answer_that_is_nested_too_deeply_names_no_model() -> None:
+    async def open_partner() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"[" * 100_000))
+        await ServerPartner("http://server", transport=transport).open()
+
+    with pytest.raises(ServerError, match="the server names no model"):
+        asyncio.run(open_partner())
+
+
 def said(content: str) -> Said:
     """The whole answer of a server that streams this."""
 
@@ -152,6 +161,7 @@ def test_events_may_be_written_in_several_ways() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        (f"data: {'[' * 100_000}\n\n", "no event of a chat"),
         ("data: nothing\n\n", "no event of a chat: 'nothing'"),
         ("data: [1]\n\n", "no event of a chat"),
         ('data: {"choices": [1]}\n\n', "no event of a chat"),

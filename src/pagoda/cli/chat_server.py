@@ -91,7 +91,7 @@ class ServerPartner:
 def _first_model(models: httpx.Response) -> str:
     try:
         return str(models.json()["data"][0]["id"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise ServerError("the server names no model: name one beside --url") from None
 
 
@@ -139,7 +139,7 @@ def _with_event(said: Said, data: str, status: int) -> Said:
             )
         if event.get("usage"):
             said = dataclasses.replace(said, figures=_figures(event["usage"]))
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ServerError(f"the server sends what is no event of a chat: {data[:80]!r}") from None
     return said
 
