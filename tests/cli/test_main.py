@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import pagoda
+from checkpoints import CASES, write_checkpoint
 from pagoda.cli.main import run
 from pagoda.errors import InvalidOptionError, ModelError
 from server.fake_engine import FakeEngine, engine_failure
@@ -172,6 +173,19 @@ def test_a_limit_names_flags_and_a_config_keeps_its_fields(
         "pagoda: error: --block-size='block_size': /data/block_size is no --block-size",
         "pagoda: error: dtype='x': not beside max_model_len",
     ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_name_that_is_no_text_is_written_as_escapes(encoding: str, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    directory = write_checkpoint(tmp_path / name, CASES["qwen3"], tokenizer=False)
+    result = subprocess.run(
+        [sys.executable, "-m", "pagoda", "plan", str(directory), "--memory", "1GiB"],
+        cwd=Path(pagoda.__file__).parent.parent, capture_output=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.startswith(b"caf\\udce9, vllm")
 
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

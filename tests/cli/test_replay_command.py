@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,16 @@ def test_with_the_scheduler(trace: str, tmp_path: Path, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert "first token" in out
     assert "…" not in out
+
+
+def test_a_trace_whose_name_is_no_text_is_drawn(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = Path(trace).rename(tmp_path / os.fsdecode(b"caf\xe9.jsonl"))
+    picture = tmp_path / "replay.svg"
+    flags = ["--cache-only", "--num-blocks", "20", "--json", "--svg", str(picture)]
+    assert run(["replay", str(odd), *flags]) == 0
+    assert ">caf?.jsonl<" in picture.read_text("utf-8")
 
 
 def test_on_a_named_gpu(trace: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ is imported when it runs.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -74,6 +75,7 @@ COMMANDS = get_command(app)
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    _write_all_text()
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -83,6 +85,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left of it
         code = _complain(f"the output cannot be written: {error.strerror}", 1)
     sys.exit(code)
+
+
+def _write_all_text() -> None:
+    """Names of files that are no text, and characters that a terminal lacks, become escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run(arguments: Sequence[str]) -> int:
