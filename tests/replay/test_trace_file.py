@@ -229,6 +229,28 @@ def test_words_take_the_space_before_them_and_blanks_behind_the_last_one_take_no
     assert by_words("one" + " " * 2_000_000) == [b"one"]  # hours, if each blank is tried anew
 
 
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (
+            {"prompt": "hi", "timestamp": 1_700_000_000_000},
+            "timestamp=1700000000000: must be a number of seconds from 0 to 1,000,000,000,000",
+        ),
+        (
+            {"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []},
+            "timestamp=-1: must be a number of milliseconds from 0 to 1,000,000,000,000,000",
+        ),
+    ],
+)
+def test_a_time_that_cannot_be_is_told_its_unit_and_its_limits(
+    row: dict[str, object], told: str, path: Path
+) -> None:
+    trace = written(path, json.dumps(row))
+    assert list(trace) == []
+    [example] = trace.faults.examples
+    assert example == f"line 1: {told}"
+
+
 @pytest.mark.parametrize("text", ["", "\n\n", "no json\n", '{"a": 1}\n', "[]\n", "\xff"])
 def test_a_file_of_no_known_format_is_refused(path: Path, text: str) -> None:
     path.write_text(text, "latin-1")
