@@ -63,6 +63,14 @@ def test_what_cannot_be_read_is_refused(
     assert "must be utf-8 text" in refusal(capsys, "-")
 
 
+def test_a_body_that_is_nested_too_deeply_is_refused_and_not_taken_for_a_prompt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Output
+) -> None:
+    monkeypatch.setattr("pagoda.cli.explain.MOST_CHARACTERS", 10**6)
+    (tmp_path / "body.json").write_text('{"messages": ' + "[" * 100_000)
+    assert "is JSON that is nested too deeply" in refusal(capsys, str(tmp_path / "body.json"))
+
+
 @pytest.mark.parametrize("given", ["", "x" * 1025])
 def test_what_cannot_be_an_id_is_not_asked_for(given: str, capsys: Output) -> None:
     assert "an id of 1 to 1,024 characters, a file, or - for stdin" in refusal(capsys, given)

@@ -9,10 +9,11 @@ import pytest
 
 from limit_values import another
 from pagoda.cli.engine_flags import ENGINE_FLAGS
-from pagoda.cli.flags import WHOLE, Flag
+from pagoda.cli.flags import JSON_NAMES, JSON_OBJECT, WHOLE, Flag, Kind
 from pagoda.cli.main import run
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
 from pagoda.request import SamplingParams
 from server.fake_engine import FakeEngine
 
@@ -116,6 +117,12 @@ def test_a_command_may_say_more_about_a_flag() -> None:
     assert [flag.name for flag in group.flags] == [*(f.name for f in ENGINE_FLAGS.flags), "n"]
     (seed,) = [flag for flag in group.flags if flag.name == "seed"]
     assert seed.help == "Something else."
+
+
+@pytest.mark.parametrize("kind", [JSON_NAMES, JSON_OBJECT])
+def test_json_that_is_nested_too_deeply_is_refused(kind: Kind) -> None:
+    with pytest.raises(InvalidOptionError, match="must be a JSON"):
+        kind.read("field", "[" * 100_000)
 
 
 @pytest.mark.parametrize("command", ["serve", "chat", "generate", "bench"])

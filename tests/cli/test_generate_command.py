@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pagoda.cli.main import run
+from pagoda.errors import shorten
 from server.fake_engine import FIRST_WORD_ID, FakeEngine
 
 
@@ -122,7 +123,9 @@ def test_prompts_from_stdin(engine: FakeEngine, typed: Callable[[str], None]) ->
     assert [asked["prompt"] for asked in engine.asked] == ["one", "two"]
 
 
-@pytest.mark.parametrize("line", ["{", "5", '{"text": "x"}', '{"prompt": 5}', "null"])
+@pytest.mark.parametrize(
+    "line", ["{", "5", '{"text": "x"}', '{"prompt": 5}', "null", "[" * 100_000]
+)
 def test_a_bad_line_is_refused(
     line: str, tmp_path: Path, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +133,7 @@ def test_a_bad_line_is_refused(
     path.write_text(f'"fine"\n\n{line}\n')
     assert run(["generate", "--file", str(path)]) == 2
     told = capsys.readouterr().err
-    assert f"file={line!r}: line 3 of {path}: must be a JSON string" in told
+    assert f"file={shorten(line)}: line 3 of {path}: must be a JSON string" in told
     assert engine.asked == []
 
 

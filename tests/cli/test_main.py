@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import pagoda
+from checkpoints import CASES, write_checkpoint
 from pagoda.cli.main import run
 from pagoda.errors import InvalidOptionError, ModelError
 from server.fake_engine import FakeEngine, engine_failure
@@ -174,6 +175,19 @@ def test_a_limit_names_flags_and_a_config_keeps_its_fields(
     ]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_name_that_is_no_text_is_written_as_escapes(encoding: str, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    directory = write_checkpoint(tmp_path / name, CASES["qwen3"], tokenizer=False)
+    result = subprocess.run(
+        [sys.executable, "-m", "pagoda", "plan", str(directory), "--memory", "1GiB"],
+        cwd=Path(pagoda.__file__).parent.parent, capture_output=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.startswith(b"caf\\udce9, vllm")
+
+
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     """As on a full disk: here no file may grow."""
     command = 'ulimit -f 0; exec "$0" -m pagoda --version > "$1"'
@@ -185,3 +199,37 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert result.returncode == 1
     told = f"the output cannot be written: {os.strerror(errno.EFBIG)}"
     assert result.stderr == f"pagoda: error: {told}\n"
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    """What becomes of `command`, in which `$0` is Python."""
+    return subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        cwd=Path(pagoda.__file__).parent.parent, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["generate x", "chat", "replay synthetic:chat", "--version"])
+def test_a_stdout_that_is_closed_is_one_line(command: str) -> None:
+    result = in_shell(f'exec "$0" -m pagoda {command} >&-')
+    assert result.returncode == 1
+    told = "the output cannot be written: stdout is closed"
+    assert result.stderr == f"pagoda: error: {told}\n"
+
+
+def test_a_server_needs_no_stdout() -> None:
+    result = in_shell('exec "$0" -m pagoda serve --port -5 >&-')
+    assert result.returncode == 2
+    assert result.stderr == "pagoda: error: --port=-5: must be between 0 and 65535\n"
+
+
+def test_a_stdin_that_is_closed_is_an_empty_one() -> None:
+    result = in_shell('exec "$0" -m pagoda generate <&-')
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("pagoda: error: prompts=[]: give at least one")
+
+
+def test_a_refusal_never_goes_to_stdout_though_stderr_is_closed() -> None:
+    result = in_shell('exec "$0" -m pagoda generate </dev/null 2>&-')
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "")

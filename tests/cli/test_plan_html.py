@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ def test_a_directory_of_ones_own(tmp_path: Path) -> None:
     assert run(told) == 0
     choice = opening(path)["choice"]
     assert (choice["model"], choice["gpu"]) == ("mine", "1 GiB")
+
+
+def test_a_directory_whose_name_is_no_text(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    directory = write_checkpoint(tmp_path / name, CASES["qwen3"], tokenizer=False)
+    path = tmp_path / "plan.html"
+    assert run(["plan", str(directory), "--memory", "1GiB", "--json", "--html", str(path)]) == 0
+    assert path.read_text("utf-8").endswith("</html>\n")
 
 
 def test_without_a_model_the_page_is_written_alone(tmp_path: Path, capsys: Output) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -112,12 +113,43 @@ def test_with_the_scheduler(trace: str, tmp_path: Path, capsys: pytest.CaptureFi
         assert each["time_to_first_token_s"]["p50"] <= each["time_to_first_token_s"]["p99"]
         assert each["block_seconds"][""] > 0
     drawn = picture.read_text("utf-8")
-    assert "density, " in drawn
+    for budget in ("1,024", "4,096"):
+        assert f">density, {budget} tokens a step, " in drawn
+    assert "seats" not in drawn
     assert "knowing all, " in drawn
     assert run(["replay", trace, *flags]) == 0
     out = capsys.readouterr().out
     assert "first token" in out
     assert "…" not in out
+
+
+def test_each_number_of_seats_has_its_curve(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "replay.svg"
+    flags = ["--num-blocks", "20,40", "--max-num-seqs", "1,8", "--json", "--svg", str(picture)]
+    assert run(["replay", trace, *flags]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    drawn = picture.read_text("utf-8")
+    for seats in (1, 8):
+        rate = next(
+            each["hit_rate"]
+            for each in answers
+            if (each["num_blocks"], each["max_num_seqs"]) == (40, seats)
+        )
+        label = f"density, {seats} seats, {rate:.1%}"
+        assert f">{label}<" in drawn
+        assert drawn.count(f"density, {seats} seats: ") == 2  # a dot for each size
+
+
+def test_a_trace_whose_name_is_no_text_is_drawn(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = Path(trace).rename(tmp_path / os.fsdecode(b"caf\xe9.jsonl"))
+    picture = tmp_path / "replay.svg"
+    flags = ["--cache-only", "--num-blocks", "20", "--json", "--svg", str(picture)]
+    assert run(["replay", str(odd), *flags]) == 0
+    assert ">caf?.jsonl<" in picture.read_text("utf-8")
 
 
 def test_on_a_named_gpu(trace: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def saying(content: bytes) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"id": "x"}', b"\xff"])
+@pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"id": "x"}', b"\xff", b"[" * 100_000])
 def test_an_answer_of_another_program_is_no_answer(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,14 +126,28 @@ def test_what_is_no_key_is_refused(
     assert "--api-key='…': must be plain ASCII" in capsys.readouterr().err
 
 
+def test_an_answer_that_is_nested_too_deeply_names_no_model() -> None:
+    async def open_partner() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"[" * 100_000))
+        await ServerPartner("http://server", transport=transport).open()
+
+    with pytest.raises(ServerError, match="the server names no model"):
+        asyncio.run(open_partner())
+
+
 def said(content: str) -> Said:
     """The whole answer of a server that streams this."""
+    return all_said(content)[-1]
 
-    async def ask() -> Said:
+
+def all_said(content: str) -> list[Said]:
+    """The answer as it grows."""
+
+    async def ask() -> list[Said]:
         transport = httpx.MockTransport(lambda request: httpx.Response(200, text=content))
         partner = ServerPartner("http://server", model="m", transport=transport)
         answer = partner.answer([{"role": "user", "content": "x"}], SamplingParams())
-        return [each async for each in answer][-1]
+        return [each async for each in answer]
 
     return asyncio.run(ask())
 
@@ -149,9 +163,37 @@ def test_events_may_be_written_in_several_ways() -> None:
     assert (told.text, told.finish_reason) == ("It is.", "stop")
 
 
+def delta(name: str, text: str) -> str:
+    """An event with a part of an answer, `text` being written as it is."""
+    return f'data: {{"choices": [{{"delta": {{"{name}": "{text}"}}}}]}}\n\n'
+
+
+def test_a_pair_of_surrogates_in_two_events_is_one_character() -> None:
+    first, second = r"\ud83d", r"\ude00"
+    told = said(
+        delta("reasoning", f"hm{first}")
+        + delta("reasoning", second)
+        + delta("content", f"a{first}")
+        + delta("content", "")
+        + delta("content", f"{second}b{first}{second}")
+    )
+    assert (told.text, told.thought) == ("a😀b😀", "hm😀")
+
+
+def test_half_a_character_is_not_told_before_its_other_half() -> None:
+    events = delta("content", r"a\ud83d") + delta("content", r"\ude00")
+    assert [each.text for each in all_said(events)] == ["a", "a😀"]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        (f"data: {'[' * 100_000}\n\n", "no event of a chat"),
+        (delta("content", r"a\ud800b"), "no event of a chat"),
+        (delta("content", r"\ude00"), "no event of a chat"),
+        (delta("content", r"a\ud800") + "data: [DONE]\n\n", "no event of a chat: '.*ud800"),
+        ('data: {"usage": {"prompt_tokens": null, "completion_tokens": 1}}\n\n', "no event of"),
+        ('data: {"usage": {"prompt_tokens": "8", "completion_tokens": 1}}\n\n', "no event of"),
         ("data: nothing\n\n", "no event of a chat: 'nothing'"),
         ("data: [1]\n\n", "no event of a chat"),
         ('data: {"choices": [1]}\n\n', "no event of a chat"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from doctor.doctor_metrics import MadeUpServer, examined
+from doctor.doctor_metrics import NO_LABELS, MadeUpServer, examined
 from pagoda.doctor import Diagnosis
 from pagoda.doctor.other_sizes import OtherSizes, other_sizes_of
 
@@ -16,10 +16,14 @@ FLAT = dict.fromkeys(CURVE, 0.3)
 
 
 def diagnosed(
-    own: Mapping[float, float], policy: str = "lru", usage: float = 0.3, **lru: float
+    own: Mapping[float, float],
+    policy: str = "lru",
+    usage: float = 0.3,
+    labels: Mapping[str, object] = NO_LABELS,
+    **lru: float,
 ) -> Diagnosis:
     """Of a server that computes long prompts, half of which it has seen before."""
-    server = MadeUpServer(num_blocks=1000)
+    server = MadeUpServer(num_blocks=1000, labels=labels)
     rows = {f'multiple="{m:g}",policy="{policy}"': rate for m, rate in own.items()}
     rows |= {f'multiple="{m[1:]}",policy="lru"': rate for m, rate in lru.items()}
     server.values |= {f"prefix_cache_hit_rate_at{{{key}}}": rate for key, rate in rows.items()}
@@ -73,6 +77,18 @@ def test_where_half_finds_as_much_the_memory_is_spare() -> None:
     [finding] = diagnosed(FLAT).findings
     assert (finding.code, finding.severity) == ("large_cache", "note")
     assert finding.advice[0].proposed == "500"
+
+
+def test_half_the_blocks_are_proposed_only_where_the_longest_request_fits_into_them() -> None:
+    [finding] = diagnosed(FLAT, labels={"max_model_len": 8000}).findings
+    assert finding.advice[0].proposed == "500"
+    assert "The server starts only" not in finding.advice[0].effect
+    assert not diagnosed(FLAT, labels={"max_model_len": 8001}).findings
+
+
+def test_an_engine_that_does_not_tell_its_longest_request_is_told_the_condition() -> None:
+    [finding] = diagnosed(FLAT).findings
+    assert "starts only where one request of its longest length fits" in finding.advice[0].effect
 
 
 def test_memory_that_requests_hold_is_not_spare() -> None:

@@ -44,6 +44,10 @@ def test_documents_are_told_apart() -> None:
     assert counts[0] > counts[1] > counts[3]
 
 
+def test_conversations_may_begin_as_seldom_as_is_let_in() -> None:
+    assert len(list(find_trace("synthetic:chat?requests=200&rate=1e-6"))) == 200
+
+
 def test_requests_are_made_as_they_are_asked_for() -> None:
     trace = find_trace("synthetic:chat?requests=1000000000")
     assert len(list(islice(trace, 10))) == 10
@@ -58,6 +62,7 @@ def test_requests_are_made_as_they_are_asked_for() -> None:
         ("synthetic:chat?requests=x", "requests='x': must be a whole number"),
         ("synthetic:chat?requests=0", "requests=0: must be above 0"),
         ("synthetic:chat?rate=nan", "rate='nan': must be a number"),
+        ("synthetic:chat?rate=1e-308", "rate=1e-308: must be at least 1e-06 a second"),
         ("synthetic:chat?turns=-1", "turns=-1.0: must be from 0 to 1,000,000,000"),
         ("synthetic:chat?users=5", "users='5': is no number of a family: requests, seed"),
         ("synthetic:chat?long_share=2", "long_share=2.0: must be at most 1"),

@@ -13,6 +13,7 @@ import pytest
 from pagoda.errors import InvalidOptionError, shorten
 from pagoda.replay.faults import MOST_EXAMPLES
 from pagoda.replay.formats.pagoda_rows import header_line, row_line
+from pagoda.replay.formats.request_log import by_words
 from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.trace import TracedRequest
 from pagoda.replay.trace_file import TraceFile
@@ -220,6 +221,34 @@ def test_a_log_by_words(path: Path) -> None:
     path.write_text(json.dumps({"prompt": "one two  three\n" * 20}))
     [request] = TraceFile(path, "requests-by-words")
     assert (request.num_prompt_tokens, len(request.unit_ids)) == (60, 3)
+
+
+def test_words_take_the_space_before_them_and_blanks_behind_the_last_one_take_no_time() -> None:
+    assert by_words(" one two\u3000\n three \n") == [b" one", b" two", "\u3000\n three".encode()]
+    assert by_words("") == by_words(" \n") == []
+    assert by_words("one" + " " * 2_000_000) == [b"one"]  # hours, if each blank is tried anew
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (
+            {"prompt": "hi", "timestamp": 1_700_000_000_000},
+            "timestamp=1700000000000: must be a number of seconds from 0 to 1,000,000,000,000",
+        ),
+        (
+            {"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []},
+            "timestamp=-1: must be a number of milliseconds from 0 to 1,000,000,000,000,000",
+        ),
+    ],
+)
+def test_a_time_that_cannot_be_is_told_its_unit_and_its_limits(
+    row: dict[str, object], told: str, path: Path
+) -> None:
+    trace = written(path, json.dumps(row))
+    assert list(trace) == []
+    [example] = trace.faults.examples
+    assert example == f"line 1: {told}"
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "no json\n", '{"a": 1}\n', "[]\n", "\xff"])

@@ -163,6 +163,7 @@ class FakeEngine:
             None,
             "window:64",
             block_bytes=207_104,
+            max_model_len=MAX_MODEL_LEN,
         )
         self.held = HeldWeights(2**28, 2**28, "bfloat16", ("Q4_1", "Q8_0"), ("F32",))
         self.num_resets = 0

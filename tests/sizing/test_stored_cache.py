@@ -18,7 +18,7 @@ from pagoda.sizing.stored_cache import LABELS, StoredCache, stored_cache
 
 MEMORY = 2**30
 NUM_LAYERS = 30
-REST = ("", "", "full", "bfloat16")
+REST = ("", "", "full", "bfloat16", "8192")
 """No narrower format is offered, every token stays."""
 
 
@@ -43,7 +43,7 @@ def test_a_plain_cache_says_its_dtype_and_what_eight_bits_would_take() -> None:
     plain = stored(CacheFormats())
     assert str(plain) == "bfloat16: 23,040 bytes a token"
     narrower = ("int8_per_token_head", "12240")
-    assert plain.label_values() == ("auto", "", "23040", *narrower, "full", "bfloat16")
+    assert plain.label_values() == ("auto", "", "23040", *narrower, *REST[2:])
     wide = stored(CacheFormats("int8_per_token_head"), "float32").label_values()
     assert wide[LABELS.index("dtype")] == "float32", "whatever the cache is stored in"
     assert str(stored(CacheFormats(), "float32")) == "float32: 46,080 bytes a token"
@@ -108,7 +108,7 @@ def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> No
     found = stored_cache(
         "auto", "bfloat16", layers, capacity, odd_heads, CODED_FORMATS, FULL_ATTENTION
     )
-    assert found.label_values() == ("auto", "", "480", *REST)
+    assert found.label_values() == ("auto", "", "480", *REST[:-1], "64")
 
 
 def test_what_stays_is_told_by_its_name() -> None:

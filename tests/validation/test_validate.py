@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pagoda.errors import InvalidOptionError
-from pagoda.validation.observed import read_observation, read_observations
+from pagoda.validation.observed import read_observation, read_observations, read_shapes
 from pagoda.validation.validate import validate
 from pagoda.validation.verdict import Verdict, VerdictKind, report
 from planning.start_ups import SHAPES, START_UPS, record, start_up
@@ -123,6 +123,7 @@ def test_a_hybrid_of_mamba2_needs_no_printed_block_size() -> None:
     [
         ("", "holds no observation"),
         ("{", "is not valid JSON"),
+        ("[" * 100_000, "=<str of 100,000>: is not valid JSON"),
         ("[]", "must be an object"),
         ('{"tp": "two"}', "must be a whole number of at least 1"),
         ('{"tp": 0}', "must be a whole number of at least 1"),
@@ -135,3 +136,23 @@ def test_a_file_that_is_none_is_refused(tmp_path, text: str, words: str) -> None
         read_observations(path)
     with pytest.raises(InvalidOptionError, match="No such file"):
         read_observations(tmp_path / "nothing")
+
+
+def test_a_line_is_read_or_refused_however_deeply_it_is_nested(tmp_path) -> None:
+    path = tmp_path / "observed.jsonl"
+    refusals = set()
+    for depth in range(800, 1000):
+        path.write_text('{"x": ' + "[" * depth + "]" * depth + "}")
+        try:
+            assert len(read_observations(path)) == 1
+        except InvalidOptionError as error:
+            refusals.add(error.limit)
+    assert "is nested too deeply" in refusals
+    assert len(refusals) == 2
+
+
+def test_shapes_that_are_nested_too_deeply_are_refused(tmp_path) -> None:
+    path = tmp_path / "architectures.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(InvalidOptionError, match="is not JSON"):
+        read_shapes(path)

@@ -12,6 +12,7 @@ import httpx
 
 from pagoda.cli.chat_partner import Message, Said, ServerError
 from pagoda.cli.figures import Figures
+from pagoda.cli.half_characters import joined, without_half
 from pagoda.cli.server_client import key_headers, server_url, told_error
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.request import SamplingParams
@@ -91,7 +92,7 @@ class ServerPartner:
 def _first_model(models: httpx.Response) -> str:
     try:
         return str(models.json()["data"][0]["id"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise ServerError("the server names no model: name one beside --url") from None
 
 
@@ -110,16 +111,24 @@ def _body(model: str, messages: Sequence[Message], sampling: SamplingParams) -> 
 
 
 async def _said(response: httpx.Response) -> AsyncGenerator[Said, None]:
-    """Raises `ServerError` for what is no stream of a chat's events."""
-    said = None
+    """Raises `ServerError` for what is no stream of a chat's events.
+
+    Half of a surrogate pair at the end of a text waits for the other half.
+    """
+    said, data = None, ""
     async for line in response.aiter_lines():
-        field, _, data = line.partition(":")
-        data = data.removeprefix(" ")
-        if field == "data" and data not in _NO_EVENT:
+        field, _, content = line.partition(":")
+        content = content.removeprefix(" ")
+        if field == "data" and content not in _NO_EVENT:
+            data = content
             said = _with_event(said or Said("", None, None), data, response.status_code)
-            yield said
+            yield dataclasses.replace(
+                said, text=without_half(said.text), thought=without_half(said.thought)
+            )
     if said is None:
         raise ServerError("the server's answer has no events: it does not stream chats")
+    if any(text != without_half(text) for text in (said.text, said.thought)):
+        raise _no_event(data)
 
 
 def _with_event(said: Said, data: str, status: int) -> Said:
@@ -132,26 +141,37 @@ def _with_event(said: Said, data: str, status: int) -> Said:
             delta = choice.get("delta") or {}
             thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
             said = Said(
-                said.text + (delta.get("content") or ""),
+                joined(said.text, delta.get("content") or ""),
                 choice.get("finish_reason") or said.finish_reason,
                 said.figures,
-                said.thought + thought,
+                joined(said.thought, thought),
             )
         if event.get("usage"):
             said = dataclasses.replace(said, figures=_figures(event["usage"]))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise ServerError(f"the server sends what is no event of a chat: {data[:80]!r}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise _no_event(data) from None
     return said
 
 
+def _no_event(data: str) -> ServerError:
+    return ServerError(f"the server sends what is no event of a chat: {data[:80]!r}")
+
+
 def _figures(usage: dict[str, Any]) -> Figures:
+    """Raises `TypeError` and the like for a usage of other than whole numbers."""
     details = usage.get("prompt_tokens_details") or {}
     return Figures(
-        num_prompt_tokens=usage["prompt_tokens"],
-        num_cached_tokens=details.get("cached_tokens") or 0,
-        num_new_tokens=usage["completion_tokens"],
+        num_prompt_tokens=_whole(usage["prompt_tokens"]),
+        num_cached_tokens=_whole(details.get("cached_tokens") or 0),
+        num_new_tokens=_whole(usage["completion_tokens"]),
         duration_s=0.0,
     )
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError
+    return value
 
 
 def _reason(content: bytes, status: int) -> str:

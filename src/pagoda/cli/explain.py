@@ -61,8 +61,8 @@ def _told(request: str, url: str, api_key: str | None) -> list[dict[str, Any]]:
 def _body(request: str) -> dict[str, Any] | None:
     """What a file holds; None where `request` is no file but an id.
 
-    Raises `InvalidOptionError` for a file that cannot be read, has nothing in it or too much, and
-    for what cannot be an id.
+    Raises `InvalidOptionError` for a file that cannot be read, has nothing in it or too much, or
+    is nested too deeply, and for what cannot be an id.
     """
     text = _text(request)
     if text is None:
@@ -79,6 +79,8 @@ def _body(request: str) -> dict[str, Any] | None:
         body = json.loads(text)
     except ValueError:
         return {"prompt": text}
+    except RecursionError:
+        raise InvalidOptionError("file", request, "is JSON that is nested too deeply") from None
     return body if isinstance(body, dict) else {"prompt": text}
 
 

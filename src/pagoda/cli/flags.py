@@ -84,7 +84,7 @@ def _read_json_names(field: str, text: str) -> tuple[str, ...]:
         return tuple(name.strip() for name in text.split(",") if name.strip())
     try:
         names = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         names = [None]
     if not all(isinstance(name, str) for name in names):
         raise InvalidOptionError(field, text, 'must be a JSON list of texts, like ["*"]')
@@ -94,7 +94,7 @@ def _read_json_names(field: str, text: str) -> tuple[str, ...]:
 def _read_json_object(field: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise InvalidOptionError(field, text, "must be a JSON object")

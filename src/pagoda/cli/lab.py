@@ -231,4 +231,4 @@ def _show(report: LabReport, json_file: Path | None, svg_file: Path | None) -> N
         json_file.write_text("".join(json.dumps(each) + "\n" for each in report.lines()), "utf-8")
     picture = draw(report)
     if svg_file is not None and picture is not None:
-        svg_file.write_text(picture, "utf-8")
+        svg_file.write_text(picture, "utf-8", errors="replace")  # as of a model's name

@@ -29,11 +29,13 @@ from pagoda.cli.refusal import flags_of, refusal
 from pagoda.cli.replay import replay
 from pagoda.cli.serve import serve
 from pagoda.cli.session import session
+from pagoda.cli.standard_streams import open_missing, write_all_text
 from pagoda.cli.tiers import tiers
 from pagoda.cli.typo import told
 from pagoda.errors import PagodaError, RefusedError
 
 _INTERRUPTED = 130
+_NO_OUTPUT = "the output cannot be written"
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 app = typer.Typer(
@@ -73,15 +75,22 @@ COMMANDS = get_command(app)
 
 
 def main() -> None:
-    """Run the command line of this process and exit."""
+    """Run the command line of this process and exit.
+
+    A server alone needs no stdout: it answers elsewhere.
+    """
+    arguments = sys.argv[1:]
+    if not open_missing() and arguments[:1] != ["serve"]:
+        sys.exit(_complain(f"{_NO_OUTPUT}: stdout is closed", 1))
+    write_all_text()
     try:
-        code = run(sys.argv[1:])
+        code = run(arguments)
         sys.stdout.flush()
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left of it
-        code = _complain(f"the output cannot be written: {error.strerror}", 1)
+        code = _complain(f"{_NO_OUTPUT}: {error.strerror}", 1)
     sys.exit(code)
 
 

@@ -34,7 +34,7 @@ def write_page(path: Path, planned: PlannedChoice | None = None) -> None:
     typer.echo(f"writing the page {path}", err=True)
     page = plan_page(planned)
     try:
-        path.write_text(page, "utf-8")
+        path.write_text(page, "utf-8", errors="replace")  # a model's name may be no text
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidOptionError("html", str(path), f"cannot be written: {reason}") from error

@@ -71,7 +71,7 @@ def _json_lines(text: str, file: Path) -> list[str]:
             continue
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         prompt = value.get("prompt") if isinstance(value, dict) else value
         if not isinstance(prompt, str):

@@ -70,7 +70,8 @@ def replay(
     if svg is not None:
         from pagoda.cli.replay_picture import Curve, draw
 
-        svg.write_text(draw(trace.name, Curve.all_of(answers)), "utf-8")
+        picture = draw(trace.name, Curve.all_of(answers))
+        svg.write_text(picture, "utf-8", errors="replace")  # a file's name may be no text
 
 
 def _cache_answers(

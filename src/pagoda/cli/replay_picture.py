@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from pagoda.cli.replay_report import cache_of, name_of
 from pagoda.lab import svg
@@ -18,6 +18,8 @@ _WIDTH, _HEIGHT = 820, 470
 _LEFT, _RIGHT = 64, _WIDTH - 170
 _TOP, _BOTTOM = 92, 400
 _RADIUS = 4
+_LETTER = 7
+"""Of a name beside a curve, on the average and rounded up."""
 _MARGIN = 1.15
 """Between the ends of the axis and the smallest and the largest pool, as a ratio."""
 _LINE_HEIGHT = 15
@@ -35,21 +37,36 @@ class Curve:
 
     @staticmethod
     def all_of(answers: Sequence[CacheAnswer | ScheduleAnswer]) -> list[Curve]:
-        """A curve for each policy and block size, and the bound of each block size."""
+        """A curve for each policy, block size and scheduler, and the bound of each block size."""
         found: defaultdict[str, dict[int, float]] = defaultdict(dict)
         bounds: defaultdict[str, dict[int, float]] = defaultdict(dict)
         has_sizes = len({cache_of(answer).block_size for answer in answers}) > 1
-        for answer in answers:
+        for answer, scheduler in zip(answers, _schedulers_apart(answers), strict=True):
             cache = cache_of(answer)
             size = f", blocks of {cache.block_size}" if has_sizes else ""
             num_tokens = cache.num_blocks * cache.block_size
-            found[name_of(cache) + size][num_tokens] = answer.outcome.hit_rate
+            found[name_of(cache) + size + scheduler][num_tokens] = answer.outcome.hit_rate
             if answer.optimum is not None:
                 bounds[f"knowing all{size}"][num_tokens] = answer.optimum.hit_rate
         return [
             *(Curve(name, sorted(each.items()), is_bound=True) for name, each in bounds.items()),
             *(Curve(name, sorted(each.items())) for name, each in found.items()),
         ]
+
+
+def _schedulers_apart(answers: Sequence[CacheAnswer | ScheduleAnswer]) -> list[str]:
+    """Of each answer those figures of its scheduler in which the answers differ."""
+    each = [_scheduler_of(answer) for answer in answers]
+    differing = [len(set(column)) > 1 for column in zip(*each, strict=True)]
+    return ["".join(f", {figure}" for figure in compress(one, differing)) for one in each]
+
+
+def _scheduler_of(answer: CacheAnswer | ScheduleAnswer) -> tuple[str, ...]:
+    if not isinstance(answer, ScheduleAnswer):
+        return ()
+    scheduler = answer.setting.scheduler
+    tokens, seats = scheduler.max_num_batched_tokens, scheduler.max_num_seqs
+    return (f"{tokens:,} tokens a step", f"{seats:,} seats")
 
 
 def draw(trace: str, curves: Sequence[Curve]) -> str:
@@ -75,7 +92,8 @@ def draw(trace: str, curves: Sequence[Curve]) -> str:
             parts.append(svg.dot(*place, _RADIUS, "full" if curve.is_bound else style, tip))
         ends.append((places[-1][1], curve))
     parts += _names(ends)
-    return svg.drawing(_WIDTH, _HEIGHT, "Hit rate over the size of the pool", parts)
+    width = max(_WIDTH, _RIGHT + 20 + _LETTER * max(len(_label(curve)) for curve in curves))
+    return svg.drawing(width, _HEIGHT, "Hit rate over the size of the pool", parts)
 
 
 def _style(number: int, curves: Sequence[Curve]) -> str:
@@ -89,9 +107,13 @@ def _names(ends: list[tuple[float, Curve]]) -> list[str]:
     parts, below = [], -math.inf
     for at, curve in sorted(ends, key=lambda end: end[0]):
         below = max(at + 4, below + _LINE_HEIGHT)
-        name = f"{curve.name}, {curve.points[-1][1]:.1%}"
-        parts.append(svg.text(_RIGHT + 10, below, name, "faint" if curve.is_bound else ""))
+        style = "faint" if curve.is_bound else ""
+        parts.append(svg.text(_RIGHT + 10, below, _label(curve), style))
     return parts
+
+
+def _label(curve: Curve) -> str:
+    return f"{curve.name}, {curve.points[-1][1]:.1%}"
 
 
 def _rates(y: Scale) -> list[str]:

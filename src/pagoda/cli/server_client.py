@@ -106,7 +106,7 @@ def read_object(answer: httpx.Response, field: str, value: str, *needed: str) ->
     """
     try:
         told = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         told = None
     if answer.is_success and isinstance(told, dict) and all(name in told for name in needed):
         return told
@@ -135,6 +135,6 @@ def told_error(content: bytes, status: int) -> str | None:
     it is none."""
     try:
         message = str(json.loads(content)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     return f"{message}; give it as --api-key or in {KEY_VARIABLE}" if status == 401 else message

@@ -34,6 +34,7 @@ def cache_size(
             return _short(engine, cache, sizes, multiple, then, prefill_share)
     then = sizes.at(_AMPLE)
     is_spare = cache.usage is not None and cache.usage.most <= _AMPLE and not cache.preemptions
+    is_spare = is_spare and _has_room_for_longest(cache)
     if then is not None and then >= sizes.now - _LESS and is_spare and sizes.now > 0:
         return _ample(engine, cache, sizes, then)
     return None
@@ -67,8 +68,17 @@ def _short(
     )
 
 
+def _has_room_for_longest(cache: Cache) -> bool:
+    """A replica with half its tokens starts, as far as is known."""
+    if cache.max_model_len is None or cache.num_tokens is None:
+        return True
+    return _AMPLE * cache.num_tokens / cache.num_replicas >= cache.max_model_len
+
+
 def _ample(engine: str, cache: Cache, sizes: OtherSizes, then: float) -> Finding:
     effect = "It frees half of the cache's memory; a peak of requests has less room then."
+    if cache.max_model_len is None or cache.num_tokens is None:
+        effect += " The server starts only where one request of its longest length fits in."
     return Finding(
         "large_cache",
         "note",

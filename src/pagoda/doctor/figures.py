@@ -117,6 +117,8 @@ class Cache:
     """Blocks of all replicas together."""
     num_tokens: int | None
     """What fits, in all of them."""
+    max_model_len: int | None
+    """Tokens of the longest request, for which each replica needs room."""
     num_replicas: int
     dtype: str | None
     """As the engine calls it; `auto` is that of the weights."""
@@ -205,6 +207,7 @@ def cache_of(window: Window) -> Cache:
         block_size=block_size,
         num_blocks=num_blocks,
         num_tokens=num_tokens,
+        max_model_len=_whole(first, "max_model_len"),
         num_replicas=max(len(window.engines), 1),
         dtype=first.get("cache_dtype"),
         weights_dtype=first.get("dtype"),

@@ -15,6 +15,8 @@ Row = Mapping[str, Any]
 
 MOST_TOKENS = 2**31 - 1
 MOST_SECONDS = 1e12
+SECOND, MILLISECOND = 1.0, 1e-3
+_UNITS = {SECOND: "seconds", MILLISECOND: "milliseconds"}
 
 
 def whole(row: Row, name: str, least: int = 0, most: int = MOST_TOKENS) -> int:
@@ -41,12 +43,14 @@ def maybe_number(row: Row, name: str, most: float) -> float | None:
     return float(value)
 
 
-def seconds(row: Row, name: str, unit_s: float = 1.0) -> float:
-    """A time, told in units of so many seconds."""
+def seconds(row: Row, name: str, unit_s: float = SECOND) -> float:
+    """A time, told in one of `_UNITS`."""
     value: Any = row.get(name)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= MOST_SECONDS / unit_s:  # no number that is not finite
-        raise InvalidRequestError(name, value, "must be a number of at least 0")
+    most = MOST_SECONDS / unit_s
+    if not is_number or not 0 <= value <= most:  # no number that is not finite
+        limit = f"must be a number of {_UNITS[unit_s]} from 0 to {most:,.0f}"
+        raise InvalidRequestError(name, value, limit)
     return float(value * unit_s)
 
 

@@ -28,6 +28,8 @@ from pagoda.replay.trace import TracedRequest
 PREFIX = "synthetic:"
 UNIT_SIZE = 16
 MOST_REQUESTS = 10**9
+_LEAST_RATE = 1e-6
+"""Of conversations in a second: one in 12 days. Times of far lower ones are no numbers."""
 _MOST_TOKENS = 10**6
 """Of a family's lengths."""
 _LENGTHS = frozenset({"system", "document", "message", "answer"})
@@ -74,6 +76,9 @@ class Family:
         for name in ("requests", "rate", "message", "answer", "turns"):
             if getattr(self, name) <= 0:
                 raise InvalidOptionError(name, getattr(self, name), "must be above 0")
+        if self.rate < _LEAST_RATE:
+            limit = f"must be at least {_LEAST_RATE:g} a second"
+            raise InvalidOptionError("rate", self.rate, limit)
         if self.long_share > 1:
             raise InvalidOptionError("long_share", self.long_share, "must be at most 1")
         if self.chosen > self.documents:

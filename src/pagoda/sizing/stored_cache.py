@@ -16,6 +16,7 @@ from pagoda.sizing.measured_cost import NARROWER
 LABELS = (
     *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
     *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention", "dtype"),
+    "max_model_len",
 )
 """Of the metric `cache_config_info`: vLLM's names where it has them, then our own."""
 _LEAST_SAVED = 0.1
@@ -48,6 +49,8 @@ class StoredCache:
     """What stays of a sequence at most, as `--kv-retention` names it."""
     block_bytes: int
     """Of a block of the pool."""
+    max_model_len: int
+    """Tokens of the longest request, for which the pool has room at least once."""
     centred_layers: tuple[int, ...] = ()
     """Numbers of the layers whose keys are stored less a part of their mean."""
 
@@ -84,6 +87,7 @@ class StoredCache:
             "" if narrower is None else str(_whole(narrower)),
             self.kv_retention,
             self.dtype,
+            str(self.max_model_len),
         )
 
 
@@ -121,6 +125,7 @@ def stored_cache(
         narrower_bytes_per_token=None if narrower is None else narrower[1],
         kv_retention=str(retention),
         block_bytes=capacity.spec.block_bytes,
+        max_model_len=capacity.max_model_len,
     )
 
 

@@ -112,7 +112,7 @@ def read_observations(path: Path) -> list[Observation]:
         where = f"{path.name} line {number}"
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidOptionError(where, line, f"is not valid JSON: {error}") from None
         if not isinstance(row, dict):
             raise InvalidOptionError(where, row, "must be an object with named fields")
@@ -120,6 +120,8 @@ def read_observations(path: Path) -> list[Observation]:
             observations.append(read_observation(row))
         except ModelError as error:
             raise InvalidOptionError(f"{where} {error.field}", error.value, error.limit) from None
+        except RecursionError:  # its texts are written out anew, a few calls deeper
+            raise InvalidOptionError(where, line, "is nested too deeply") from None
     if not observations:
         raise InvalidOptionError("observed", str(path), "holds no observation")
     return observations
@@ -129,7 +131,7 @@ def read_shapes(path: Path) -> dict[str, Mapping[str, Any]]:
     """The shapes of models by their key."""
     try:
         shapes = json.loads(_read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidOptionError("architectures", str(path), f"is not JSON: {error}") from None
     if not isinstance(shapes, dict) or any(not isinstance(row, dict) for row in shapes.values()):
         raise InvalidOptionError("architectures", str(path), "must be objects by their key")

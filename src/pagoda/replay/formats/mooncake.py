@@ -30,7 +30,7 @@ class MooncakeReader(PlainReader):
         of_prompt = len(unit_ids) <= num_blocks_for(prompt, UNIT_SIZE)
         most = prompt if of_prompt else prompt + output
         return TracedRequest(
-            arrival_s=fields.seconds(row, "timestamp", 1e-3),
+            arrival_s=fields.seconds(row, "timestamp", fields.MILLISECOND),
             num_prompt_tokens=prompt,
             num_output_tokens=output,
             unit_ids=unit_ids,

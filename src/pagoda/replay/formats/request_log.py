@@ -17,6 +17,7 @@ import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 from pagoda.cache.prefix import packed
@@ -30,7 +31,7 @@ UNIT_SIZE = 16
 CHARACTERS_OF_A_TOKEN = 4
 DEFAULT_OUTPUT_TOKENS = 16
 """Of a request that says neither how long its answer was nor how long it may be; OpenAI's."""
-_WORD = re.compile(r"\s*\S+\s*?")
+_WORD = re.compile(r"\S+")
 _OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 Pieces = Sequence[bytes]
@@ -44,8 +45,9 @@ def by_characters(text: str) -> Pieces:
 
 
 def by_words(text: str) -> Pieces:
-    """Words, with the space before them."""
-    return [_bytes(word) for word in _WORD.findall(text)]
+    """Words, with the space before them; what is behind the last one is none's."""
+    ends = [0, *(word.end() for word in _WORD.finditer(text))]
+    return [_bytes(text[start:end]) for start, end in pairwise(ends)]
 
 
 class RequestLogReader(PlainReader):
