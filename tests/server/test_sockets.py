@@ -45,7 +45,9 @@ class ChattyEngine(FakeEngine):
         super().__init__()
         self.tokenizer.decode = self._decode  # type: ignore[method-assign]
 
-    async def _decode(self, token_ids: list[int], field: str = "tokens") -> str:
+    async def _decode(
+        self, token_ids: list[int], field: str = "tokens", *, tenant: str = ""
+    ) -> str:
         return "x" * LARGE_BYTES
 
 
