@@ -287,7 +287,7 @@ async def test_who_does_not_stream_gets_the_last_output_alone(engine: AsyncEngin
 async def test_a_conversation_too_long_is_refused_by_its_name(engine: AsyncEngine) -> None:
     for content in ("word " * 40, "x" * 10**6):
         with pytest.raises(InvalidRequestError) as caught:
-            await engine.tokenizer.chat([{"role": "user", "content": content}])
+            await engine.tokenizer.chat([{"role": "user", "content": content}], tenant="")
         assert caught.value.field == "messages"
 
 

@@ -107,7 +107,7 @@ async def test_time_runs_while_a_request_waits_for_a_thread(
     await waiting
     await engine.shutdown()
     with pytest.raises(ShutDownError):
-        await engine.tokenizer.encode("x")
+        await engine.tokenizer.encode("x", tenant="")
 
 
 async def test_token_ids_wait_for_no_thread(make_llm, held: threading.Event) -> None:

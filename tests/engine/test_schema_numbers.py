@@ -22,8 +22,9 @@ CHANGED: dict[str, tuple[str, dict[str, Any]]] = {
     "one within a constant": ("const", {"const": {"x": [BEYOND]}}),
     "one within a property": ("enum", {"properties": {"x": {"enum": [BEYOND]}}}),
     "one that is referred to": ("const", {"$ref": "#/x/y", "x": {"y": {"const": BEYOND}}}),
-    "a least": ("minimum", {**WHOLE, "minimum": BEYOND}),
-    "a largest": ("maximum", {**WHOLE, "maximum": INT64 + 1}),
+    "a least": ("minimum", {**WHOLE, "minimum": BEYOND + 1}),
+    "the least of 64 bits": ("minimum", {**WHOLE, "minimum": -INT64 - 1}),
+    "a largest": ("maximum", {**WHOLE, "maximum": INT64 - 1}),
     "an excluded least": ("exclusiveMinimum", {**WHOLE, "exclusiveMinimum": -BEYOND}),
     "an excluded largest": ("exclusiveMaximum", {**WHOLE, "exclusiveMaximum": INT64}),
 }
@@ -61,10 +62,27 @@ def test_any_other_is_followed_to_the_last_digit(number: int) -> None:
         assert [each for each in near if accepts(schema, each)] == expected, keyword
 
 
-def test_the_largest_number_of_64_bits_is_followed_as_a_maximum() -> None:
-    schema = {**WHOLE, "maximum": INT64}
+@pytest.mark.parametrize("number", [BEYOND, -BEYOND])
+def test_the_next_float_is_followed_where_it_is_let_in(number: int) -> None:
+    near = range(number - 2, number + 3)
+    for keyword, expected in (
+        ("minimum", [each for each in near if each >= number]),
+        ("maximum", [each for each in near if each <= number]),
+    ):
+        schema = {**WHOLE, keyword: number}
+        assert [each for each in near if accepts(schema, each)] == expected, keyword
+
+
+@pytest.mark.parametrize("bound", [INT64, INT64 + 1, 2**64 - 1, 10**30])
+def test_whole_numbers_end_at_64_bits_where_the_maximum_is_that_or_more(bound: int) -> None:
+    schema = {**WHOLE, "maximum": bound}
     assert accepts(schema, INT64)
     assert not accepts(schema, INT64 + 1)
+
+
+def test_names_are_no_keywords() -> None:
+    named = {"enum": {**WHOLE, "maximum": INT64}, "const": {"maximum": INT64}}
+    require_followed_numbers({"properties": named, "$defs": named})
 
 
 def test_numbers_that_no_answer_is_held_to_are_as_large_as_they_like() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from pydantic import field_validator
 
-from pagoda.engine.tenant_turns import TenantTurns
+from pagoda.engine.tenant_threads import TenantThreads
 from pagoda.server.body_route import BodyRoute
 from pagoda.server.errors import install_handlers
 from pagoda.server.model_body import ModelBody
@@ -40,7 +40,7 @@ def client() -> httpx.AsyncClient:
         return {"length": len(body.text), "extra": sorted(body.model_extra or {}), "told": told}
 
     app = FastAPI()
-    app.state.body_turns = TenantTurns(1)
+    app.state.body_threads = TenantThreads(1, "bodies")
     install_handlers(app)
     app.include_router(router)
     THREADS.clear()

@@ -84,17 +84,17 @@ async def test_more_than_anybody_reads_are_refused(
 async def test_texts_are_counted_in_tokens_before_they_are_refused() -> None:
     engine, prompts = FakeEngine(), ["é" * 25] * 128  # two bytes and one token each
     sampling = SamplingParams(prompt_logprobs=20, n=7)
-    assert await bounded(sampling, prompts, engine, None) is sampling  # type: ignore[arg-type]
+    assert await bounded(sampling, prompts, engine, None, "") is sampling  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="prompt_logprobs"):
-        await bounded(sampling, [text * 2 for text in prompts], engine, None)  # type: ignore[arg-type]
+        await bounded(sampling, [text * 2 for text in prompts], engine, None, "")  # type: ignore[arg-type]
 
 
 async def test_an_answer_without_a_limit_ends_where_its_logprobs_do() -> None:
     engine = FakeEngine()
     sampling = SamplingParams(max_tokens=None, logprobs=20, n=128)
-    assert await bounded(sampling, [IDS], engine, None) is sampling  # type: ignore[arg-type]
+    assert await bounded(sampling, [IDS], engine, None, "") is sampling  # type: ignore[arg-type]
     engine.max_model_len = 8192
-    shorter = await bounded(sampling, [IDS], engine, None)  # type: ignore[arg-type]
+    shorter = await bounded(sampling, [IDS], engine, None, "")  # type: ignore[arg-type]
     assert shorter.max_tokens == MAX_TOLD_LOGPROBS // (128 * 21)
 
 

@@ -83,7 +83,8 @@ class EnginePartner:
         self, messages: Sequence[Message], sampling: SamplingParams
     ) -> AsyncGenerator[Said, None]:
         """Raises `InvalidRequestError` for a conversation that is too long, among others."""
-        prompt = await self._engine.tokenizer.chat(list(messages), (), self._options)
+        chat = self._engine.tokenizer.chat
+        prompt = await chat(list(messages), (), self._options, tenant="")
         is_structured = sampling.structured_outputs is not None
         answers = self._thinking.reader(NO_TOOLS, prompt, is_structured=is_structured)
         stream = self._engine.generate(

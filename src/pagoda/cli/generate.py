@@ -193,7 +193,7 @@ async def _answer(
 ) -> RequestOutput:
     given: str | list[int] = prompt
     if chat:
-        given = await engine.tokenizer.chat([{"role": "user", "content": prompt}])
+        given = await engine.tokenizer.chat([{"role": "user", "content": prompt}], tenant="")
     stream = engine.generate(given, sampling, request_id=f"generate-{index}")
     async with aclosing(stream) as outputs:
         last: RequestOutput

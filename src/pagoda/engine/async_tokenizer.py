@@ -69,22 +69,18 @@ class AsyncTokenizer:
         tools: Sequence[Mapping[str, Any]] = (),
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
         *,
-        tenant: str = "",
+        tenant: str,
     ) -> list[int]:
         """See `CheckedTokenizer.chat`; tenants take turns, here and in what follows."""
         size, chat = self._checked.num_characters(messages), self._checked.chat
         return await self._threads.run(tenant, size, chat, messages, tools, options)
 
-    async def encode(
-        self, text: str, add_special_tokens: bool = True, *, tenant: str = ""
-    ) -> list[int]:
+    async def encode(self, text: str, add_special_tokens: bool = True, *, tenant: str) -> list[int]:
         """See `CheckedTokenizer.encode`."""
         encode = self._checked.encode
         return await self._threads.run(tenant, len(text), encode, text, add_special_tokens)
 
-    async def decode(
-        self, token_ids: Sequence[int], field: str = "tokens", *, tenant: str = ""
-    ) -> str:
+    async def decode(self, token_ids: Sequence[int], field: str = "tokens", *, tenant: str) -> str:
         """See `CheckedTokenizer.decode`."""
         size, decode = len(token_ids), self._checked.decode
         return await self._threads.run(tenant, size, decode, token_ids, field)

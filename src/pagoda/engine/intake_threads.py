@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from pagoda.engine.devices.cores import num_usable_cores
-from pagoda.engine.tenant_turns import TenantTurns
-from pagoda.errors import ShutDownError
+from pagoda.engine.tenant_threads import TenantThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,11 +30,8 @@ class IntakeThreads:
 
     def __init__(self) -> None:
         num = max(1, num_usable_cores() // 4)
-        self._short = ThreadPoolExecutor(num, "short-texts", initializer=_give_way)
-        self._long = ThreadPoolExecutor(num, "long-texts", initializer=_give_way)
-        self._turns = {each: TenantTurns(num) for each in (self._short, self._long)}
-        self._num_calls = 0
-        self._is_closed = False
+        self._short = TenantThreads(num, "short-texts", _give_way)
+        self._long = TenantThreads(num, "long-texts", _give_way)
 
     async def run(
         self,
@@ -51,27 +45,13 @@ class IntakeThreads:
 
         Raises `ShutDownError` after `close`.
         """
-        if self._is_closed:
-            raise ShutDownError
         threads = self._long if num_characters >= _LONG_CHARACTERS else self._short
-        call = partial(function, *args, **kwargs)
-        self._num_calls += 1
-        try:
-            async with self._turns[threads].of(tenant):
-                return await asyncio.get_running_loop().run_in_executor(threads, call)
-        finally:
-            self._num_calls -= 1
-            self._end_if_done()
+        return await threads.run(tenant, partial(function, *args, **kwargs))
 
     def close(self) -> None:
         """End the threads once they have done what waits for them already."""
-        self._is_closed = True
-        self._end_if_done()
-
-    def _end_if_done(self) -> None:
-        if self._is_closed and not self._num_calls:
-            for threads in (self._short, self._long):
-                threads.shutdown(wait=False)
+        self._short.close()
+        self._long.close()
 
 
 def _give_way() -> None:

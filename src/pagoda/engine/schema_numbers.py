@@ -1,7 +1,7 @@
 """Numbers of a JSON schema: which ones an answer can be held to.
 
-llguidance reads every number as a float of 64 bits. A whole number of more than 53 bits becomes a
-neighbour there, and the answer would be one that the schema does not allow.
+llguidance reads every number as a float of 64 bits. A whole number of more than 53 bits may become
+a neighbour there, and the answer would be one that the schema does not allow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ MAX_WHOLE_NUMBER = 2**53 - 1
 """Up to here no other whole number is read as the same float."""
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _LARGEST_INT64 = 2**63 - 1
-"""As a `maximum` it is exact again: llguidance's own integers end there."""
+"""llguidance's own integers end there: a `maximum` of it or more is one of it."""
+_BY_NAME = (
+    *("$defs", "definitions", "properties", "patternProperties"),
+    *("dependencies", "dependentSchemas"),
+)
+"""Keywords whose value has schemas by names of its own, which are no keywords."""
 
 
 def require_followed_numbers(schema: dict[str, Any]) -> None:
@@ -42,17 +47,18 @@ def _objects_in(value: Any) -> Iterator[dict[str, Any]]:
         each = waiting.pop()
         if isinstance(each, dict):
             yield each
-            waiting.extend(each.values())
+            for keyword, inner in each.items():
+                is_by_name = keyword in _BY_NAME and isinstance(inner, dict)
+                waiting.extend(inner.values() if is_by_name else [inner])
         elif isinstance(each, list):
             waiting.extend(each)
 
 
 def _whole_numbers(schema: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Those that an answer is held to, each with its keyword."""
+    """Those that an answer is held to and that may be changed, each with its keyword."""
     for keyword in _BOUNDS:
         bound = schema.get(keyword)
-        is_largest = keyword == "maximum" and bound == _LARGEST_INT64
-        if isinstance(bound, int) and not is_largest:
+        if isinstance(bound, int) and not _is_followed(keyword, bound):
             yield keyword, bound
     for keyword in ("const", "enum"):
         waiting = [schema.get(keyword)]
@@ -62,6 +68,13 @@ def _whole_numbers(schema: dict[str, Any]) -> Iterator[tuple[str, int]]:
                 yield keyword, each
             elif isinstance(each, list | dict):
                 waiting.extend(each.values() if isinstance(each, dict) else each)
+
+
+def _is_followed(keyword: str, bound: int) -> bool:
+    """It is as good as no bound, or one more than `MAX_WHOLE_NUMBER` that is let in itself."""
+    if keyword == "maximum" and bound >= _LARGEST_INT64:
+        return True
+    return keyword in ("minimum", "maximum") and abs(bound) == MAX_WHOLE_NUMBER + 1
 
 
 def _num_multiples(schema: dict[str, Any]) -> int:

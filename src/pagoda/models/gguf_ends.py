@@ -2,9 +2,9 @@
 
 Keys name the end of a text and, in some files, those of a turn and of a message that waits for a
 tool. Where a file names no end of a turn, its chats would go on behind it. So tokens that are
-written as such ends count too, as in llama.cpp. Source: github.com/ggml-org/llama.cpp,
-`src/llama-vocab.cpp`, `special_eog_ids`; its ends of files and repositories are left out, since
-they are for filling in code.
+written as such ends count too, as in llama.cpp, but never those that are typed as plain text.
+Source: github.com/ggml-org/llama.cpp, `src/llama-vocab.cpp`, `special_eog_ids`; its ends of files
+and repositories are left out, since they are for filling in code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _ENDS = frozenset(
     {
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<EOT>", "[EOT]"),
+        *("_<EOT>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"),
         *("<|endoftext|>", "<|end_of_text|>", "[EOS]"),
         *("<|eom_id|>", "<|return|>", "<|call|>"),
     }

@@ -90,7 +90,7 @@ class Admitter:
         self._in_hand.request_id = None
 
     def look_again(self) -> None:
-        """Blocks came back: whoever lacked room may have it now."""
+        """A sequence has ended: whoever lacked room may have it now."""
         for sequence in self._lacking:
             sequence.lacks_room = False
         self._lacking.clear()

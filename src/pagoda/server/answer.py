@@ -14,7 +14,7 @@ from fastapi import Request, Response
 
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.body_route import beside_loop
-from pagoda.server.door import holder_of, places_of
+from pagoda.server.door import holder_of, places_of, tenant_of
 from pagoda.server.generation import Echo, Generation, PromptOutput, unless_disconnected
 from pagoda.server.json_body import JSONBody
 from pagoda.server.keys import Holder
@@ -100,7 +100,7 @@ async def respond(
     """
     make = partial(body.sampling, engine.max_model_len)  # it may put schemas together
     sampling = await beside_loop(request, make)
-    sampling = await bounded(sampling, prompts, engine, echo)
+    sampling = await bounded(sampling, prompts, engine, echo, tenant_of(request.scope))
     num_sequences = len(prompts) * sampling.n
     places = places_of(request.scope)
     places.hold(num_sequences, "prompt" if sampling.n == 1 else "n")

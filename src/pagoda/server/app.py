@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from pagoda.engine.devices.cores import num_usable_cores
-from pagoda.engine.tenant_turns import TenantTurns
+from pagoda.engine.tenant_threads import TenantThreads
 from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
 from pagoda.server.cache_events import cache_event_routes
@@ -81,6 +81,7 @@ def create_app(
                 yield
             await engine.shutdown(LAST_STEP_S)
         finally:
+            app.state.body_threads.close()
             ledger.save()
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
@@ -94,7 +95,7 @@ def create_app(
     )
     app.state.admission = admission
     app.state.unread_answers = UnreadAnswers(is_shared=is_shared)
-    app.state.body_turns = TenantTurns(num_usable_cores())
+    app.state.body_threads = TenantThreads(num_usable_cores(), "bodies")
     app.state.engine = engine
     traffic, recent = Traffic(), RecentLookups()
     lookout = CacheLookout(engine.cache_snapshot, admission, is_shared=is_shared)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -13,7 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from pagoda.engine.tenant_turns import TenantTurns
+from pagoda.engine.tenant_threads import TenantThreads
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import WrongBodyError
 
@@ -60,9 +59,8 @@ async def beside_loop(request: Request, work: Callable[[], Result]) -> Result:
     it is the tenant's turn."""
     if len(await request.body()) <= _SHORT_BYTES:
         return work()
-    turns: TenantTurns = request.app.state.body_turns
-    async with turns.of(tenant_of(request.scope)):
-        return await asyncio.to_thread(work)
+    threads: TenantThreads = request.app.state.body_threads
+    return await threads.run(tenant_of(request.scope), work)
 
 
 def checked(kind: type[BaseModel], content: bytes) -> BaseModel:

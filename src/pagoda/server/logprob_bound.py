@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pagoda.errors import InvalidRequestError
@@ -26,7 +27,11 @@ Prompt = str | list[int]
 
 
 async def bounded(
-    sampling: SamplingParams, prompts: Sequence[Prompt], engine: AsyncEngine, echo: Echo | None
+    sampling: SamplingParams,
+    prompts: Sequence[Prompt],
+    engine: AsyncEngine,
+    echo: Echo | None,
+    tenant: str,
 ) -> SamplingParams:
     """`sampling`, an answer without `max_tokens` no longer than its log-probabilities may be.
 
@@ -36,7 +41,7 @@ async def bounded(
         field, of_each = next(iter(of_prompts)), sampling.n * sum(of_prompts.values())
         most_tokens = sum(_most_tokens(prompt, engine.max_model_len) for prompt in prompts)
         if most_tokens * of_each > MAX_TOLD_LOGPROBS:
-            most_tokens = await _num_tokens(prompts, engine)
+            most_tokens = await _num_tokens(prompts, engine, tenant)
         _require(field, most_tokens * of_each, "the prompts' tokens, each with its candidates")
     if sampling.logprobs is None:
         return sampling
@@ -70,7 +75,7 @@ def _most_tokens(prompt: Prompt, max_model_len: int) -> int:
     return min(len(prompt.encode()) + _NUM_ADDED, max_model_len)
 
 
-async def _num_tokens(prompts: Sequence[Prompt], engine: AsyncEngine) -> int:
-    encode = engine.tokenizer.encode
+async def _num_tokens(prompts: Sequence[Prompt], engine: AsyncEngine, tenant: str) -> int:
+    encode = partial(engine.tokenizer.encode, tenant=tenant)
     ids = [await encode(each) if isinstance(each, str) else each for each in prompts]
     return sum(map(len, ids))

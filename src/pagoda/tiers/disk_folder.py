@@ -171,10 +171,11 @@ class DiskFolder:
 
     def is_there(self) -> bool:
         """False: it was removed, unmounted or replaced since it was taken."""
-        if self._lock is None:
+        lock = self._lock  # which another thread may close
+        if lock is None:
             return False
         with suppress(OSError):
-            return os.path.samestat(os.fstat(self._lock), os.stat(self._root / _LOCK))
+            return os.path.samestat(os.fstat(lock), os.stat(self._root / _LOCK))
         return False
 
     def is_whole(self) -> bool:

@@ -91,6 +91,8 @@ class Neighbours:
         self._first = self._first_of_rules()
         self._next = self._next_of_lexemes()
         self._beside = self._read_together()
+        self._characters: dict[int, int] = {}
+        """Those that may come behind a lexeme, by its number."""
 
     def pairs(self) -> Iterator[tuple[Lexeme, Lexeme]]:
         """Two that are read at the same place, each with itself too, in both orders."""
@@ -104,10 +106,14 @@ class Neighbours:
 
     def next_characters(self, lexeme: Lexeme) -> int:
         """The characters that may come behind a lexeme."""
-        characters = 0
-        for number in bits_of(self._next[self._numbers[lexeme]]):
-            characters |= self._automata.of(self._lexemes[number]).beginnings
-        return characters
+        number = self._numbers[lexeme]
+        if number not in self._characters:
+            characters = 0
+            for each in bits_of(self._next[number]):
+                self._effort.take()
+                characters |= self._automata.of(self._lexemes[each]).beginnings
+            self._characters[number] = characters
+        return self._characters[number]
 
     def _body(self, rule: Choice) -> tuple[Positions[Lexeme | str], Part]:
         """The places of a rule that is no lexeme; other such rules are there by their names."""
