@@ -73,7 +73,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     gguf = ("Q4_0", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
     parser.add_argument("--types", nargs="+", default=gguf, choices=sorted(STORED_TYPES))
-    parser.add_argument("--rows", nargs="+", type=int, default=[1, 2, 4, 8], choices=range(1, 9))
+    rows = [number for number in (1, 2, 4, 8) if number <= FEW_ROWS]
+    one_of = range(1, FEW_ROWS + 1)
+    parser.add_argument("--rows", nargs="+", type=int, default=rows, choices=one_of)
     parser.add_argument("--ghz", type=float)
     options = parser.parse_args()
     unit = "ns" if options.ghz is None else "cycles"
