@@ -84,6 +84,20 @@ async def test_a_call_that_fails_leaves_its_thread_to_others(bench: Bench) -> No
     assert bench.done == ["b"]
 
 
+async def test_where_no_thread_can_be_started_nobody_waits_for_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await bench.threads.run("a", int)
+    assert await bench.threads.run("a", lambda: 7) == 7
+
+
 async def test_what_waits_is_done_after_they_close_and_nothing_more(bench: Bench) -> None:
     busy = bench.keep_busy()
     await asyncio.sleep(0)

@@ -86,7 +86,10 @@ def test_every_method_reads_what_its_pool_holds(name: str) -> None:
     ids=["one token", "the first token", "a palindrome"],
 )
 def test_a_text_that_is_the_same_backwards_proves_a_pool_too(token_ids: list[int]) -> None:
-    prove(reader(chunk=12), token_ids)
+    own = reader(chunk=12)
+    prove(own, token_ids)
+    assert all(own.storage.export_block(block_id).any() for block_id in own.block_ids)
+    assert len(own.block_ids) > 0
 
 
 def test_a_pool_that_is_not_what_is_read_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
-"""Keywords whose value has schemas by names of its own."""
+from pagoda.engine.schema_objects import NAMED
+
 _INNER = ("items", "prefixItems", "additionalProperties", "contains", "allOf", "anyOf", "oneOf")
 """Keywords whose value is a schema, or a list of them."""
 _PARTS = ("$ref", "allOf", "anyOf", "oneOf")
@@ -50,7 +50,7 @@ def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
     if not isinstance(schema, dict):
         return
     yield schema
-    for keyword in _BY_NAME:
+    for keyword in NAMED:
         by_name = schema.get(keyword)
         if isinstance(by_name, dict):
             for each in by_name.values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pagoda.engine.schema_objects import objects_in
+
 MAX_REFERENCES = 256
 """How many different references one schema may have."""
 MAX_VISITS = 200_000
@@ -49,25 +51,13 @@ def _targets(schema: dict[str, Any]) -> dict[str, Any]:
     A schema within that has an identifier of its own makes all places relative to it. Raises
     ValueError for too many.
     """
-    objects = list(_objects(schema))
+    objects = list(objects_in(schema))
     names = {each["$ref"]: None for each in objects if isinstance(each.get("$ref"), str)}
     if len(names) > MAX_REFERENCES:
         raise ValueError(f"a schema may have at most {MAX_REFERENCES} different references")
     if any(isinstance(each.get(key), str) for each in objects[1:] for key in _IDENTIFIERS):
         return names
     return {name: _target(schema, name) for name in names}
-
-
-def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schema, and all objects within it."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting.extend(each)
-        elif isinstance(each, dict):
-            yield each
-            waiting.extend(each.values())
 
 
 def _target(schema: dict[str, Any], name: str) -> Any:

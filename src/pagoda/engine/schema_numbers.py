@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from pagoda.engine.schema_objects import objects_in
+
 MAX_MULTIPLES = 20_000
 """All `multipleOf` of a schema added up, their points left out: an automaton that llguidance makes
 has a state for each."""
@@ -18,11 +20,6 @@ MAX_WHOLE_NUMBER = 2**53 - 1
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _LARGEST_INT64 = 2**63 - 1
 """llguidance's own integers end there: a `maximum` of it or more is one of it."""
-_BY_NAME = (
-    *("$defs", "definitions", "properties", "patternProperties"),
-    *("dependencies", "dependentSchemas"),
-)
-"""Keywords whose value has schemas by names of its own, which are no keywords."""
 
 
 def require_followed_numbers(schema: dict[str, Any]) -> None:
@@ -31,7 +28,7 @@ def require_followed_numbers(schema: dict[str, Any]) -> None:
     All objects count, wherever they stand: a reference may lead to any.
     """
     total = 0
-    for each in _objects_in(schema):
+    for each in objects_in(schema):
         total += _num_multiples(each)
         for keyword, number in _whole_numbers(each):
             if abs(number) > MAX_WHOLE_NUMBER:
@@ -39,19 +36,6 @@ def require_followed_numbers(schema: dict[str, Any]) -> None:
                 raise ValueError(f"{keyword} may have {limit}: others would be changed")
     if total > MAX_MULTIPLES:
         raise ValueError(f"multipleOf may add up to at most {MAX_MULTIPLES:,} in a schema")
-
-
-def _objects_in(value: Any) -> Iterator[dict[str, Any]]:
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            yield each
-            for keyword, inner in each.items():
-                is_by_name = keyword in _BY_NAME and isinstance(inner, dict)
-                waiting.extend(inner.values() if is_by_name else [inner])
-        elif isinstance(each, list):
-            waiting.extend(each)
 
 
 def _whole_numbers(schema: dict[str, Any]) -> Iterator[tuple[str, int]]:

@@ -34,7 +34,11 @@ class TenantThreads:
         if self._is_closed:
             raise ShutDownError
         await self._wait(tenant)
-        work = self._threads.submit(copy_context().run, call)
+        try:
+            work = self._threads.submit(copy_context().run, call)
+        except RuntimeError:  # no thread can be started
+            self._pass_on()
+            raise
         work.add_done_callback(partial(self._end, asyncio.get_running_loop()))
         return await asyncio.wrap_future(work)
 

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_DATA = ("const", "default", "enum", "examples")
-"""Keywords whose value is no schema, whatever it looks like."""
-_BY_NAME = (
-    "$defs",
-    "definitions",
-    "dependencies",
-    "dependentSchemas",
-    "patternProperties",
-    "properties",
-)
-"""Keywords whose value has schemas by names of its own."""
+from pagoda.engine.schema_objects import BY_NAME, DATA
 
 
 def moved(schema: Any, place: str) -> Any:
@@ -31,9 +21,9 @@ def moved(schema: Any, place: str) -> Any:
 
 
 def _moved_value(keyword: str, value: Any, place: str) -> Any:
-    if keyword in _DATA:
+    if keyword in DATA:
         return value
-    if keyword in _BY_NAME and isinstance(value, dict):
+    if keyword in BY_NAME and isinstance(value, dict):
         return {name: moved(each, place) for name, each in value.items()}
     if keyword == "$ref" and isinstance(value, str):
         return place + value[1:] if value == "#" or value.startswith("#/") else value
