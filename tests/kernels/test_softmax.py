@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from functools import cache
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 from kept import kept
@@ -31,13 +34,40 @@ def softened(
     return marks[0], marks[1]
 
 
+@cache
+def scaled_row(is_paired: bool, beside: str) -> Any:
+    @kept
+    def soften_scaled(
+        scores: int, weights: int, count: int, begin: int, end: int, cap: np.float32, marks: int,
+        scales: int,
+    ) -> None:  # fmt: skip
+        soften(
+            scores, weights, count, begin, end, SCALE, cap, marks, marks + 4, scales, marks + 12,
+            marks + 8, is_paired, beside,
+        )  # fmt: skip
+
+    return soften_scaled
+
+
+class Scaled(NamedTuple):
+    """What `soften` makes of a row beside scales."""
+
+    weights: Array
+    highest: float
+    mass: float
+    offset: float
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("begin", "end"), [(3, 100), (0, 128)])
 @pytest.mark.parametrize(
-    ("rows", "cap"), [((0,), 0.0), ((2,), 0.0), ((0, 1), 2.0), ((0, 1, 2, 3), 0.0)]
+    ("rows", "cap"), [((0,), 0.0), ((2,), 0.0), ((0, 2), 0.0), ((0, 1), 2.0), ((0, 1, 2, 3), 0.0)]
 )
-def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...], cap: float):
-    rng, (width, begin, end) = np.random.default_rng(sum(rows)), (128, 3, 100)
-    scores, weights = rng.normal(size=width).astype(np.float32), stored(np.ones(width), dtype)
+def test_scales_meet_scores_and_weights(
+    dtype: str, begin: int, end: int, rows: tuple[int, ...], cap: float
+):
+    rng, width = np.random.default_rng(sum(rows)), 128
+    scores = rng.normal(size=width).astype(np.float32)
     scales = rng.uniform(0.5, 2, (SCALE_ROWS, width)).astype(np.float32)
     scales[:, end:] = np.nan  # of tokens that do not count they may be no numbers
     query_sum = np.float32(1.5)
@@ -47,31 +77,43 @@ def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...], cap: 
     )
     wanted = (scores[begin:end] * key_scale + query_sum * (1 in rows) * key_offset) * SCALE
     wanted = cap * np.tanh(wanted / cap) if cap else wanted
-    cap = np.float32(cap)
     expected = np.exp2(wanted - wanted.max())
-    marks = np.array([0, 0, np.nan, query_sum], np.float32)
-    places = [marks[i:].ctypes.data for i in range(4)]
-    beside, is_paired = "".join(map(str, rows)), dtype == "bfloat16"
-
-    @kept
-    def run(scores: int, weights: int, highest: int, mass: int, scales: int, sums: int, off: int):
-        soften(
-            scores, weights, width, begin, end, SCALE, cap, highest, mass, scales, sums, off,
-            is_paired, beside,
-        )  # fmt: skip
-
-    run(
-        scores.ctypes.data, weights.ctypes.data, places[0], places[1], scales.ctypes.data,
-        places[3], places[2],
-    )  # fmt: skip
-    got, tolerance = seen(weights), 4 * TOLERANCE[dtype]
+    found = scaled(scores, begin, end, scales, query_sum, dtype, rows, cap)
+    got, tolerance = seen(found.weights), 4 * TOLERANCE[dtype]
     assert got[begin:end] == pytest.approx(expected * value_scale, rel=tolerance, abs=1e-6)
     assert not got[:begin].any()
     assert not got[end:].any()
-    assert marks[0] == pytest.approx(wanted.max(), rel=1e-6)
-    assert marks[1] == pytest.approx(expected.sum(), rel=tolerance)
+    assert found.highest == pytest.approx(wanted.max(), rel=1e-6)
+    assert found.mass == pytest.approx(expected.sum(), rel=tolerance)
     if 3 in rows:
-        assert marks[2] == pytest.approx((expected * value_offset).sum(), rel=tolerance)
+        assert found.offset == pytest.approx((expected * value_offset).sum(), rel=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [(), (0, 2), (0, 1, 2, 3)])
+def test_a_whole_row_has_the_bits_of_one_with_columns_behind_it(dtype: str, rows: tuple[int, ...]):
+    rng = np.random.default_rng(len(rows))
+    scores = 20 * rng.normal(size=192).astype(np.float32)
+    scales = rng.uniform(0.5, 2, (SCALE_ROWS, 192)).astype(np.float32)
+    whole = scaled(scores[:128], 0, 128, scales[:, :128].copy(), np.float32(1.5), dtype, rows)
+    among = scaled(scores, 0, 128, scales, np.float32(1.5), dtype, rows)
+    assert np.array_equal(whole.weights, among.weights[:128])
+    assert whole[1:] == among[1:]
+
+
+def scaled(
+    scores: Array, begin: int, end: int, scales: Array, query_sum: np.float32, dtype: str,
+    rows: tuple[int, ...], cap: float = 0.0,
+) -> Scaled:  # fmt: skip
+    """scales: [SCALE_ROWS, columns], of which those in `rows` are beside the row."""
+    weights, marks = stored(np.ones(len(scores)), dtype), np.zeros(4, np.float32)
+    marks[3] = query_sum
+    own = scores.copy()
+    scaled_row(dtype == "bfloat16", "".join(map(str, rows)))(
+        own.ctypes.data, weights.ctypes.data, len(own), begin, end, np.float32(cap),
+        marks.ctypes.data, scales.ctypes.data,
+    )  # fmt: skip
+    return Scaled(weights, *marks[:3].tolist())
 
 
 SCALE = np.float32(0.3)

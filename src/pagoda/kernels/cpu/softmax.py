@@ -67,42 +67,51 @@ def soften(
     signature = types.void(*[size] * 5, float32, float32, *[size] * 5, paired, beside)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        row = _Row(builder, paired.literal_value, beside.literal_value, args[2], args[9])
         start, marks, total, sums, offsets = (
             builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 7, 8, 10, 11)
         )
-        target = builder.inttoptr(args[1], row.stored.as_pointer())
         count, begin, end, scale, cap = args[2:7]
+        row = _Row(builder, paired.literal_value, beside.literal_value, count, args[9], sums)
+        target = builder.inttoptr(args[1], row.stored.as_pointer())
         is_capped = builder.fcmp_ordered("!=", cap, constant(F32, 0.0))
         partial = builder.or_(
             builder.icmp_signed(">", begin, index(0)), builder.icmp_signed("<", end, count)
         )
-        highest = cgutils.alloca_once(builder, F32)
-        is_scaled = row.has(KEY_SCALE)
-        if is_scaled:
-            builder.store(row.scale(start, sums), highest)
-        with builder.if_then(builder.or_(is_capped, partial), likely=False):
+        is_changed = builder.or_(is_capped, partial)
+        seen = builder.icmp_signed("<", begin, end)
+
+        def change() -> None:
             with builder.if_then(is_capped, likely=False):
                 row.cap(start, scale, cap)
             with builder.if_then(partial):
                 _mask(builder, start, count, begin, end)
-            if is_scaled:  # what was found is of scores before this
-                builder.store(row.highest(start), highest)
-        if not is_scaled:
-            builder.store(row.highest(start), highest)
-        scale = builder.select(is_capped, constant(F32, 1.0), scale)
-        top = builder.fmul(builder.load(highest), scale)
-        mass, offset = row.weigh(start, target, scale, top)
-        seen = builder.icmp_signed("<", begin, end)
-        builder.store(builder.select(seen, top, constant(top.type, float(LOWEST))), marks)
-        builder.store(mass, total)
-        if row.has(VALUE_OFFSET):
-            builder.store(offset, offsets)
+
+        def finish(finished: _Row) -> None:
+            factor = builder.select(is_capped, constant(F32, 1.0), scale)
+            top = builder.fmul(finished.highest(start), factor)
+            mass, offset = finished.weigh(start, target, factor, top)
+            builder.store(builder.select(seen, top, constant(top.type, float(LOWEST))), marks)
+            builder.store(mass, total)
+            if row.has(VALUE_OFFSET):
+                builder.store(offset, offsets)
+
+        if beside.literal_value:
+            with builder.if_else(is_changed, likely=False) as (then, otherwise):
+                with then:
+                    row.scale(start)
+                    change()
+                    finish(row)
+                with otherwise:
+                    finish(row.whole())
+        else:
+            with builder.if_then(is_changed, likely=False):
+                change()
+            finish(row)
         with builder.if_then(builder.not_(seen)):
             row.clear(target)
-            builder.store(constant(mass.type, 0.0), total)
+            builder.store(constant(F32, 0.0), total)
             if row.has(VALUE_OFFSET):
-                builder.store(constant(mass.type, 0.0), offsets)
+                builder.store(constant(F32, 0.0), offsets)
         return context.get_dummy_value()
 
     return signature, emit
@@ -111,40 +120,38 @@ def soften(
 class _Row:
     """What is done to the scores and weights of a row, vector by vector."""
 
-    def __init__(self, builder: Any, paired: bool, beside: str, count: Any, scales: Any) -> None:
+    def __init__(
+        self, builder: Any, paired: bool, beside: str, count: Any, scales: Any, query_sum: Any,
+        is_whole: bool = False,
+    ) -> None:  # fmt: skip
+        """is_whole: all columns count, and scores meet the scales of keys as they are read; else
+        they have met them (`scale`), where there are any."""
+        self._made_of = builder, paired, beside, count, scales, query_sum
         self._builder, self._paired, self._count = builder, paired, count
         self._scales, self._beside = builder.inttoptr(scales, F32.as_pointer()), beside
+        self._is_whole = is_whole
+        self._query_sum = None
+        if self.has(KEY_OFFSET):
+            self._query_sum = spread(builder, builder.load(query_sum), LANES)
         self.stored = ir.IntType(16) if paired else F32
+
+    def whole(self) -> _Row:
+        """The same, all of whose columns count."""
+        return _Row(*self._made_of, is_whole=True)
 
     def has(self, row: int) -> bool:
         """Whether there is that row of scales."""
         return str(row) in self._beside
 
-    def scale(self, start: Any, query_sum: Any) -> Any:
-        """Scores become those with keys, in place; returns the largest."""
-        builder = self._builder
-        total = None
-        if self.has(KEY_OFFSET):
-            total = spread(builder, builder.load(query_sum), LANES)
-
-        def scaled(column: Any, score: Any) -> Any:
-            factor = self._read(KEY_SCALE, column)
-            if total is None:
-                score = builder.fmul(score, factor)
-            else:
-                added = builder.fmul(self._read(KEY_OFFSET, column), total)
-                score = fused(builder, score, factor, added)
-            store_vector(builder, score, builder.gep(start, [column]))
-            return score
-
-        return self._largest(start, scaled)
+    def scale(self, start: Any) -> None:
+        """Scores become those with keys, in place."""
+        with self._columns() as column:
+            place = self._builder.gep(start, [column])
+            score = load_vector(self._builder, place, floats())
+            store_vector(self._builder, self._with_keys(score, column), place)
 
     def highest(self, start: Any) -> Any:
         """The largest of the scores."""
-        return self._largest(start, lambda column, score: score)
-
-    def _largest(self, start: Any, become: Callable[[Any, Any], Any]) -> Any:
-        """Of what `become` makes of scores, the largest: it takes a column and those from there."""
         builder = self._builder
 
         def pick(x: Any, y: Any) -> Any:
@@ -153,10 +160,23 @@ class _Row:
         cells = _cells(builder, float(LOWEST))
         with cgutils.for_range_slice(builder, index(0), self._count, index(WIDTH)) as (first, _):
             for number, cell in enumerate(cells):
-                column = builder.add(first, index(number * LANES))
-                score = load_vector(builder, builder.gep(start, [column]), floats())
-                builder.store(pick(builder.load(cell), become(column, score)), cell)
+                score = self._score(start, builder.add(first, index(number * LANES)))
+                builder.store(pick(builder.load(cell), score), cell)
         return combine_lanes(builder, _together(builder, cells, pick), pick)
+
+    def _score(self, start: Any, column: Any) -> Any:
+        score = load_vector(self._builder, self._builder.gep(start, [column]), floats())
+        return self._with_keys(score, column) if self._is_whole else score
+
+    def _with_keys(self, score: Any, column: Any) -> Any:
+        """Scores from a column on, by the scales and offsets of their keys."""
+        if not self.has(KEY_SCALE):
+            return score
+        factor = self._read(KEY_SCALE, column)
+        if self._query_sum is None:
+            return self._builder.fmul(score, factor)
+        added = self._builder.fmul(self._read(KEY_OFFSET, column), self._query_sum)
+        return fused(self._builder, score, factor, added)
 
     def cap(self, start: Any, scale: Any, cap: Any) -> None:
         """Scores become whole and capped, in place."""
@@ -175,15 +195,15 @@ class _Row:
 
         That many more zeros leave the bits of a sum as they are.
         """
-        builder, terms = self._builder, COARSE if self._paired else PRECISE
+        builder, near = self._builder, COARSE if self._paired else PRECISE
         factor = spread(builder, scale, LANES)
         lowered = spread(builder, builder.fneg(highest), LANES)
         mass_cells, offset_cells = _cells(builder, 0.0), _cells(builder, 0.0)
         with cgutils.for_range_slice(builder, index(0), self._count, index(WIDTH)) as (first, _):
             for number, (mass, offset) in enumerate(zip(mass_cells, offset_cells, strict=True)):
                 column = builder.add(first, index(number * LANES))
-                score = load_vector(builder, builder.gep(start, [column]), floats())
-                power = powers_of_two(builder, fused(builder, score, factor, lowered), terms)
+                score = self._score(start, column)
+                power = powers_of_two(builder, fused(builder, score, factor, lowered), near)
                 weight, place = power, builder.gep(target, [column])
                 if self.has(VALUE_SCALE):
                     weight = self._times(power, VALUE_SCALE, column)
@@ -218,11 +238,13 @@ class _Row:
         return load_vector(builder, builder.gep(self._scales, [place]), floats())
 
     def _times(self, weight: Any, row: int, column: Any) -> Any:
-        """A token of weight 0 stays at 0, whatever is beside it."""
+        """A token that does not count stays at 0, whatever is beside it."""
         builder = self._builder
+        product = builder.fmul(weight, self._read(row, column))
+        if self._is_whole:
+            return product
         nothing = constant(weight.type, 0.0)
         counts = builder.fcmp_ordered("!=", weight, nothing)
-        product = builder.fmul(weight, self._read(row, column))
         return builder.select(counts, product, nothing)
 
 

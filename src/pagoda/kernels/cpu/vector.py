@@ -260,12 +260,12 @@ class _BFloat(ir.Type):
 _BFLOAT = _BFloat()
 
 
-def powers_of_two(builder: Any, x: Any, terms: int) -> Any:
+def powers_of_two(builder: Any, x: Any, coefficients: Sequence[float]) -> Any:
     """`power_of_two` of a vector of sixteen, with a CPU's own instructions where it has them."""
     if not UNIT.scales:
-        return power_of_two(builder, x, terms)
+        return power_of_two(builder, x, coefficients)
     whole = instruction(builder, "llvm.roundeven.v16f32", [x])
-    p = polynomial(builder, builder.fsub(x, whole), terms)
+    p = polynomial(builder, builder.fsub(x, whole), coefficients)
     mask, as_set = ir.Constant(ir.IntType(16), 0xFFFF), ir.Constant(I32, 4)
     name = "llvm.x86.avx512.mask.scalef.ps.512"
     return instruction(builder, name, [p, whole, p, mask, as_set])
