@@ -40,8 +40,8 @@ def test_a_second_process_finds_on_disk_what_is_named_by_the_version_of_the_sour
             check=True,
         )
         assert run.stdout.strip() == hits
-        kept = [path.name for path in tmp_path.rglob("*.nb?")]
-        assert len(kept) == 4
+        kept = [path.name for path in tmp_path.rglob("*.nbc")]
+        assert len(kept) == 2
         assert all(fingerprint_of(SOURCES) in name for name in kept)
 
 

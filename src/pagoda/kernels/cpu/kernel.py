@@ -8,6 +8,7 @@ from typing import Any
 from numba import njit
 
 from pagoda.kernels.cpu.fingerprint import fingerprinted
+from pagoda.kernels.cpu.kept_code import keep
 
 
 def kernel(function: Callable[..., None]) -> Callable[..., Any]:
@@ -15,5 +16,5 @@ def kernel(function: Callable[..., None]) -> Callable[..., Any]:
 
     It releases Python's lock and divides by zero as NumPy does.
     """
-    compiled = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    return compiled(fingerprinted(function))
+    compiled = njit(parallel=True, nogil=True, error_model="numpy")(fingerprinted(function))
+    return keep(compiled, function)

@@ -11,19 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import cfunc, types
+from numba import types
+from numba.core.ccallback import CFunc
 
 from pagoda.kernels.cpu.fingerprint import fingerprinted
+from pagoda.kernels.cpu.kept_code import keep
 from pagoda.kernels.cpu.number import emitted
 
 
-def compiled(function: Callable[..., None], num_args: int, **options: Any) -> Any:
-    """Compile a routine that takes so many whole numbers; its address is `.address`.
-
-    options: as Numba's. The routine has to be kept as long as its address is used.
-    """
-    signature = types.void(*[types.intp] * num_args)
-    return cfunc(signature, cache=True, error_model="numpy", **options)(fingerprinted(function))
+def compiled(function: Callable[..., None], num_args: int) -> Any:
+    """Compile a routine that takes so many whole numbers, or take it from disk; its address is
+    `.address`. The routine has to be kept as long as its address is used."""
+    arguments, options = (types.intp,) * num_args, {"error_model": "numpy"}
+    routine = CFunc(fingerprinted(function), (arguments, types.void), locals={}, options=options)
+    keep(routine, function).compile()
+    return routine
 
 
 @emitted
