@@ -93,6 +93,17 @@ def test_a_broken_model_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert line.startswith("pagoda: error: ")
 
 
+def test_a_file_that_ends_early_is_no_interrupt(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: object) -> None:
+        raise EOFError("Ran out of input")
+
+    monkeypatch.setattr(engine, "start", ends)
+    with pytest.raises(EOFError, match="Ran out of input"):
+        run(["generate", "a"])
+
+
 def test_an_engine_that_fails_is_one_line(
     engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:

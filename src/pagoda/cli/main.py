@@ -98,7 +98,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     try:
         return int(COMMANDS.main(list(arguments), "pagoda", standalone_mode=False) or 0)
-    except typer.Abort:
+    except typer.Abort as error:
+        if error.__cause__ is not None:  # a file that ends early, not a question left open
+            raise error.__cause__ from None
         return _INTERRUPTED
     except typer.TyperException as error:
         return _complain(told(error, arguments), error.exit_code)
