@@ -1,9 +1,8 @@
 """A name for compiled code that changes whenever the files change that it is made from.
 
-Numba keeps compiled functions on disk under their names. It compiles again when a function's own
-file has changed, but does not see the files that the function is built from; and what an older
-version kept it cannot even read when a type has moved. What older versions kept stays on disk, a
-few megabytes in `__pycache__` or NUMBA_CACHE_DIR, until somebody removes it.
+Compiled functions are kept on disk under their names (`kept_code`) and compiled anew when their
+own file has changed; but nothing there sees the files that a function is built from. What older
+versions kept stays on disk, a few megabytes, until somebody removes it.
 """
 
 from __future__ import annotations
