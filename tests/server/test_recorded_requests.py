@@ -21,7 +21,7 @@ from server.fake_engine import FakeEngine
 pytestmark = pytest.mark.anyio
 FILES = sorted(Path(__file__).with_name("recorded_requests").glob("*.json"))
 RECORDED = {file.stem: json.loads(file.read_text()) for file in FILES}
-WARNED = {"codex": ["tools.web_search is ignored"]}
+WARNED = {"codex": ["tools.web_search is ignored"], "smolagents": ["stop is ignored"]}
 
 
 @pytest.fixture
