@@ -241,6 +241,13 @@ def test_vllms_none_means_nothing() -> None:
     assert SamplingParams(**given_none) == SamplingParams()
 
 
+def test_a_seed_of_minus_one_is_none() -> None:
+    assert SamplingParams(seed=-1).seed is None
+    assert SamplingParams(seed=-2).seed == -2
+    with pytest.raises(InvalidRequestError):
+        SamplingParams(seed=-1.0)  # type: ignore[arg-type]
+
+
 def test_one_stop_string_needs_no_list() -> None:
     assert SamplingParams(stop="a b").stop == ("a b",)  # type: ignore[arg-type]
 

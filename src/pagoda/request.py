@@ -28,6 +28,7 @@ MAX_ALLOWED_TOKEN_IDS = 16384
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARACTERS = 256
 MAX_SEED = 2**63 - 1
+_NO_SEED = -1
 MAX_CACHE_SALT_CHARACTERS = 256
 MAX_SESSION_ID_CHARACTERS = 256
 _BIAS = Real(-100.0, 100.0)
@@ -81,7 +82,8 @@ class SamplingParams:
     seed: int | None = field(
         default=None, metadata={"limit": Whole(-MAX_SEED - 1, MAX_SEED, or_none=True)}
     )
-    """With a seed, the same request gives the same tokens, whatever it is batched with."""
+    """With a seed, the same request gives the same tokens, whatever it is batched with. -1, as
+    clients of vLLM and llama.cpp write it, is none."""
     repetition_penalty: float = field(
         default=1.0,
         # Below, the quotient would leave float32.
@@ -160,6 +162,8 @@ class SamplingParams:
         self._check_limits()
         self._check_lists()
         self._check_logit_bias()
+        if self.seed == _NO_SEED:
+            object.__setattr__(self, "seed", None)
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
 
     def __reduce__(self) -> tuple[Callable[..., SamplingParams], tuple[dict[str, object]]]:

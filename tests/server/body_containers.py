@@ -85,5 +85,5 @@ class _Walk:
             if name == "fields":
                 for field, each in value.items():
                     yield from replace(self, field=field, around=frozenset()).into(each)
-            elif name not in ("metadata", "definitions"):
+            elif name not in ("metadata", "definitions", "serialization"):
                 yield from self.into(value)

@@ -74,11 +74,13 @@ class FakeTokenizer:
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
         *,
         tenant: str = "",
+        to_answer: bool = True,
     ) -> list[int]:
         self.tools, self.messages, self.options = list(tools), list(messages), options
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
         token_ids = [ord(character) for character in text]
-        self._check("messages", token_ids)
+        if to_answer:
+            self._check("messages", token_ids)
         return token_ids
 
     async def encode(

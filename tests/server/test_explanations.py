@@ -194,7 +194,6 @@ def test_what_would_be_found_now(clients: Clients) -> None:
     [
         ({}, "prompt"),
         ({"prompt": ""}, "prompt"),
-        ({"prompt": TEXT, "messages": [{"role": "user", "content": "hi"}]}, "prompt"),
         ({"prompt": "x" * 600}, "prompt"),
         ({"prompt": TEXT, "kv_retention": "sometimes"}, "kv_retention"),
         ({"prompt": TEXT, "cache_salt": 5}, "cache_salt"),

@@ -519,6 +519,12 @@ async def test_bad_bodies(name: str, client: httpx.AsyncClient, engine: FakeEngi
     assert engine.started == []
 
 
+async def test_a_choice_is_refused_in_the_clients_own_words(client: httpx.AsyncClient) -> None:
+    response = await client.post(URL, json={**BODY, "tool_choice": {"type": "any"}})
+    message = response.json()["error"]["message"]
+    assert message == "tool_choice={'type': 'any'}: needs tools"
+
+
 async def test_a_tool_is_described_where_it_is_first_referred_to(
     client: httpx.AsyncClient, engine: FakeEngine
 ) -> None:
@@ -526,7 +532,7 @@ async def test_a_tool_is_described_where_it_is_first_referred_to(
     body = said_by("user", {**RESULT, "content": [found, found]})
     later = {**WEATHER, "defer_loading": True}
     response = await client.post(COUNT, json={"model": MODEL, **body, "tools": [later]})
-    assert response.status_code == 400  # longer than the model takes
+    assert response.status_code == 200, response.text
     assert engine.tokenizer.tools == []
     definition, again = engine.tokenizer.messages[-1]["content"].split("\n")
     assert json.loads(definition)["function"]["parameters"] == CITY

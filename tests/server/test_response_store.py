@@ -270,6 +270,22 @@ async def test_input_items_are_listed_by_pages(client: httpx.AsyncClient) -> Non
     assert_refused(await client.get(place, params={"limit": 101}), "limit")
 
 
+async def test_what_was_answered_is_listed_as_it_was_told(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = ["A"]
+    first = await ask(client)
+    said = {"role": "assistant", "content": "B"}
+    second = await ask(client, input=[said], previous_response_id=first["id"])
+    listed = (await client.get(f"{URL}/{second['id']}/input_items?order=asc")).json()["data"]
+    assert listed[1] == first["output"][0]
+    [part] = listed[2]["content"]
+    assert part == {"type": "output_text", "text": "B", "annotations": [], "logprobs": []}
+    assert listed[0]["content"] == [{"type": "input_text", "text": "hi"}]
+    await ask(client, input="x", previous_response_id=second["id"])
+    assert prompt_of(engine) == "<user>hi<assistant>A<assistant>B<assistant>A<user>x"
+
+
 async def test_items_of_one_id_are_paged_through(
     client: httpx.AsyncClient, engine: FakeEngine
 ) -> None:

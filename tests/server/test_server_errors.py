@@ -55,6 +55,10 @@ BAD_COMPLETIONS = {
     "empty stop": ({"prompt": "x", "stop": [""]}, "stop"),
     "thousands of stops": ({"prompt": "x", "stop": ["a"] * 5000}, "stop"),
     "bias of no token": ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias"),
+    **{
+        f"a bias under {key!r}": ({"prompt": "x", "logit_bias": {key: 1}}, "logit_bias")
+        for key in ("7_042", " 7042 ", "07042", "+7042", "-1", "٧", "7.0", "")
+    },
     "bias out of range": ({"prompt": "x", "logit_bias": {"1": 1e9}}, "logit_bias"),
     "huge priority": ({"prompt": "x", "priority": 10**30}, "priority"),
     "options without stream": (
@@ -148,6 +152,27 @@ async def test_the_error_names_field_value_and_limit(client: httpx.AsyncClient) 
     response = await client.post(COMPLETIONS, json={"prompt": "x", "temperature": -1})
     message = assert_refused(response, "temperature")
     assert message == "temperature=-1.0: must be at least 0 and at most 100"
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "told"),
+    [
+        ("messages", b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+         "messages[0].content='\\ud800': must be text without half of a surrogate pair or a list"),
+        (None, b'{"messages": [{"role": "user", "content": "x"}], "a\\ud800": 1}',
+         "the name of a field='a\\ud800': must be text without half of a surrogate pair"),
+        ("messages", b'{"messages": [{"role": "user", "content": "x", "a\\ud800": 1}]}',
+         "the name of a field in messages[0]='a\\ud800': must be text without half of a surrogate "
+         "pair"),
+    ],
+)  # fmt: skip
+async def test_half_of_a_surrogate_pair_is_told_as_what_it_is(
+    field: str | None, content: bytes, told: str, client: httpx.AsyncClient
+) -> None:
+    headers = {"content-type": "application/json"}
+    response = await client.post(CHAT, content=content, headers=headers)
+    assert assert_refused(response, field) == told
+    assert response.json()["error"]["param"] == field
 
 
 async def test_a_wrong_type_names_the_item(client: httpx.AsyncClient) -> None:

@@ -291,6 +291,15 @@ async def test_history_reaches_the_template(client: httpx.AsyncClient, engine: F
     assert prompt == "<user>hi<assistant><tool>noon"
 
 
+async def test_a_name_reaches_the_template(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    messages = [{"role": "user", "name": "Ann", "content": "hi"}, *HELLO]
+    for url in (URL, "/tokenize"):
+        assert (await client.post(url, json={"messages": messages})).status_code == 200
+        first, second = engine.tokenizer.messages
+        assert first == {"role": "user", "content": "hi", "name": "Ann"}
+        assert "name" not in second
+
+
 @pytest.mark.parametrize(
     ("template", "form"),
     [

@@ -55,7 +55,9 @@ def _told(request: str, url: str, api_key: str | None) -> list[dict[str, Any]]:
             prompts: list[dict[str, Any]] = read_object(answer, "id", request, "prompts")["prompts"]
             return prompts
         answer = client.post("/cache/explain", content=json.dumps(body), headers=_JSON)
-        return [read_object(answer, "file", request, "explanation")]
+        told = read_object(answer, "file", request)
+        several: list[dict[str, Any]] = told.get("prompts", [told])
+        return several
 
 
 def _body(request: str) -> dict[str, Any] | None:

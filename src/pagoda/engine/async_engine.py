@@ -161,14 +161,19 @@ class AsyncEngine:
         await self._between_steps(self.engine.reset_prefix_cache)
 
     async def look_up(
-        self, prompt: str | Sequence[int], options: RequestOptions = DEFAULT_REQUEST_OPTIONS
+        self,
+        prompt: str | Sequence[int],
+        options: RequestOptions = DEFAULT_REQUEST_OPTIONS,
+        *,
+        prompt_logprobs: int | None = None,
     ) -> tuple[Miss, Sequence[int]]:
         """Why no more of a prompt would be found in the cache if it came now, and its tokens.
 
-        Raises `InvalidRequestError` for a prompt that would be refused.
+        With `prompt_logprobs`, as in `SamplingParams`, nothing would be. Raises
+        `InvalidRequestError` for a prompt that would be refused.
         """
         size = len(prompt) if isinstance(prompt, str) else 0
-        sampling = SamplingParams(max_tokens=1)
+        sampling = SamplingParams(max_tokens=1, prompt_logprobs=prompt_logprobs)
         make = partial(self.engine.intake.request, "", prompt, sampling, options, seed=0)
         request = await self._intake_threads.run(options.tenant, size, make)
         miss = await self._between_steps(partial(self.engine.look_up, request))

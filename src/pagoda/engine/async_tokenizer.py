@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
@@ -70,9 +71,11 @@ class AsyncTokenizer:
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
         *,
         tenant: str,
+        to_answer: bool = True,
     ) -> list[int]:
         """See `CheckedTokenizer.chat`; tenants take turns, here and in what follows."""
-        size, chat = self._checked.num_characters(messages), self._checked.chat
+        size = self._checked.num_characters(messages)
+        chat = partial(self._checked.chat, to_answer=to_answer)
         return await self._threads.run(tenant, size, chat, messages, tools, options)
 
     async def encode(self, text: str, add_special_tokens: bool = True, *, tenant: str) -> list[int]:

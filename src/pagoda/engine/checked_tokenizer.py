@@ -11,7 +11,7 @@ from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions
-from pagoda.truncation import Truncation, truncated
+from pagoda.truncation import truncated
 
 MOST_CHARACTERS_PER_TOKEN = 100
 """A token stands for a bounded number of characters, and no vocabulary's average is near this."""
@@ -60,21 +60,25 @@ class CheckedTokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] = (),
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
+        *,
+        to_answer: bool = True,
     ) -> list[int]:
-        """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
+        """Token ids of a conversation, up to where the model is to answer, perhaps by a tool. One
+        that is not `to_answer` may be as long as a text for `encode`.
 
         Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
         """
-        self._check_messages(messages)
+        may_be_long = options.truncation is not None or not to_answer
+        self._check_messages(messages, may_be_long)
         token_ids = self.tokenizer.chat(
             messages,
             tools,
             options,
-            check_text=partial(self._check_prompt_text, "messages", options.truncation),
-            check_count=partial(self._check_count, "messages", options.truncation),
+            check_text=partial(self._check_prompt_text, "messages", may_be_long),
+            check_count=partial(self._check_count, "messages", may_be_long),
         )
         token_ids = [*truncated(token_ids, options.truncation, self.max_model_len)]
-        self._check_length("messages", len(token_ids))
+        self._check_count("messages", not to_answer, len(token_ids))
         return token_ids
 
     def prompt(
@@ -86,8 +90,9 @@ class CheckedTokenizer:
         """
         encoded: Sequence[int]
         if isinstance(prompt, str):
-            self._check_prompt_text("prompt", options.truncation, prompt)
-            check = partial(self._check_count, "prompt", options.truncation)
+            may_be_long = options.truncation is not None
+            self._check_prompt_text("prompt", may_be_long, prompt)
+            check = partial(self._check_count, "prompt", may_be_long)
             encoded = self.tokenizer.encode(prompt, options.add_special_tokens, check_count=check)
         else:
             encoded = prompt
@@ -113,12 +118,10 @@ class CheckedTokenizer:
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(field, token_id, limit)
 
-    def _check_count(self, field: str, truncation: Truncation | None, num_tokens: int) -> None:
+    def _check_count(self, field: str, may_be_long: bool, num_tokens: int) -> None:
         """Refuse tokens that cannot fit before they are copied."""
-        if truncation is None:
-            self._check_length(field, num_tokens)
-        else:
-            self._check_at_most(field, num_tokens)
+        check = self._check_at_most if may_be_long else self._check_length
+        check(field, num_tokens)
 
     def _check_length(self, field: str, num_tokens: int) -> None:
         if num_tokens >= self.max_model_len:
@@ -135,19 +138,19 @@ class CheckedTokenizer:
         if num_tokens > self._most_tokens:
             raise self._far_too_large(field, f"{num_tokens} tokens")
 
-    def _check_messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
+    def _check_messages(self, messages: Sequence[Mapping[str, Any]], may_be_long: bool) -> None:
         """Refuse messages that cannot fit before a template puts them together.
 
         Many may be one and the same text, so that a short request stands for a long prompt.
         """
         if not isinstance(messages, Sequence):
             return
-        self._check_length("messages", len(messages))  # each is a token at least
+        self._check_count("messages", may_be_long, len(messages))  # each is a token at least
         self._check_characters("messages", self.num_characters(messages))
 
-    def _check_prompt_text(self, field: str, truncation: Truncation | None, text: str) -> None:
+    def _check_prompt_text(self, field: str, may_be_long: bool, text: str) -> None:
         """Refuse text that cannot fit before all of it is tokenised."""
-        self._check_text(field, text, self._most_tokens if truncation else self.max_model_len)
+        self._check_text(field, text, self._most_tokens if may_be_long else self.max_model_len)
 
     def _check_text(self, field: str, text: str, most_tokens: int) -> None:
         """Refuse text of far more tokens than `most_tokens`."""

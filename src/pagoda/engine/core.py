@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
+from pagoda.cache.match import UNREAD
 from pagoda.cache.miss import Miss
 from pagoda.cache.watcher import Lookup
 from pagoda.engine import failures
@@ -218,7 +219,9 @@ class Engine:
         misses = self._watching_misses()
         cache, tokens = self.scheduler.cache, request.prompt_token_ids
         table = self.scheduler.open_table(request)
-        match, is_caching = cache.match(table, tokens), cache.enable_prefix_caching
+        is_read = request.sampling.prompt_logprobs is None
+        match = cache.match(table, tokens) if is_read else UNREAD
+        is_caching = cache.enable_prefix_caching
         lookup = Lookup.of(table, len(tokens), match, is_caching=is_caching)
         return misses.explain(lookup)
 

@@ -35,8 +35,10 @@ from pagoda.server.origin_check import OriginCheck
 from pagoda.server.page import page_routes
 from pagoda.server.pending_bodies import PendingBodies
 from pagoda.server.plan_page import plan_page_routes
+from pagoda.server.prompts import Prompts
 from pagoda.server.recent_lookups import RecentLookups
 from pagoda.server.responses_api.routes import responses_routes
+from pagoda.server.responses_api.store import ResponseStore
 from pagoda.server.session_routes import session_routes
 from pagoda.server.session_work import SessionWork
 from pagoda.server.state import dev_routes, state_routes
@@ -97,18 +99,20 @@ def create_app(
     app.state.unread_answers = UnreadAnswers(is_shared=is_shared)
     app.state.body_threads = TenantThreads(num_usable_cores(), "bodies")
     app.state.engine = engine
+    store = ResponseStore(options.response_store_bytes)
+    prompts = Prompts(engine, options, store)
     traffic, recent = Traffic(), RecentLookups()
     lookout = CacheLookout(engine.cache_snapshot, admission, is_shared=is_shared)
     ledger = UsageLedger(engine, None if options.usage_file is None else Path(options.usage_file))
     install_handlers(app)
     app.add_exception_handler(404, not_found)
     routers = [
-        completion_routes(engine, options),
-        chat_routes(engine, options),
-        responses_routes(engine, options),
-        messages_routes(engine, options),
-        token_routes(engine, options),
-        explain_routes(engine, recent),
+        completion_routes(engine, options, prompts),
+        chat_routes(engine, options, prompts),
+        responses_routes(engine, options, prompts, store),
+        messages_routes(engine, options, prompts),
+        token_routes(engine, prompts),
+        explain_routes(engine, prompts, recent),
         cache_event_routes(lookout),
         cache_page_routes(),
         usage_routes(engine, ledger, keys),

@@ -19,6 +19,7 @@ from pydantic import (
 from pagoda.errors import InvalidRequestError
 from pagoda.server.field_table import FIELDS, FieldRow, Ignored, Treatment
 from pagoda.server.inner_body import MOST_UNKNOWN, unknown_field, unknown_within
+from pagoda.server.problem_words import WHOLE_TEXT
 
 
 def _no_lone_surrogate(text: str) -> str:
@@ -26,7 +27,7 @@ def _no_lone_surrogate(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("half of a surrogate pair") from None
+        raise ValueError(WHOLE_TEXT) from None
     return text
 
 

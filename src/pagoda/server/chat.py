@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import new_id, respond
-from pagoda.server.body_route import BodyRoute, beside_loop
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.chunked_answer import ChunkedAnswer
-from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput, usage_of
 from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.logprobs import chat_logprobs
 from pagoda.server.options import ServerOptions
+from pagoda.server.prompts import Prompts
 from pagoda.server.reading import CallPiece, Reading, ToolCall, calls_in
 from pagoda.server.responses import (
     ChatChoice,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
 
-def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
+def chat_routes(engine: AsyncEngine, options: ServerOptions, prompts: Prompts) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
     thinking = Thinking(engine, options.reasoning_parser)
 
@@ -59,9 +59,7 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         body.check(engine.model_names)
-        chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-        defaults = options.default_chat_template_kwargs
-        prompts = [await chat.token_ids(engine, tenant_of(request.scope), defaults)]
+        asked = await prompts.of_chat(request, body)
         unread = body.unread(engine.tokenizer.template_names)
         telling = body.telling()
         telling = replace(telling, ignored=[*telling.ignored, *unread])
@@ -73,7 +71,7 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
             options,
             request,
             body,
-            prompts,
+            asked,
             tools=body.tool_use.reader(engine),
             thinking=thinking,
         )

@@ -9,6 +9,7 @@ from functools import cached_property
 from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
 from pagoda.server.chat_fields import ChatFields
+from pagoda.server.field_table import Ignored
 from pagoda.server.list_bounds import FewParts
 from pagoda.server.messages import Message
 from pagoda.server.numbers import LaxInt
@@ -44,6 +45,9 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
             raise InvalidRequestError(
                 "top_logprobs", self.top_logprobs, "is allowed with logprobs=true only"
             )
+
+    def ignored(self) -> list[Ignored]:
+        return [*super().ignored(), *self.tool_use.ignored_stops("stop", self.stop)]
 
     def telling(self) -> Telling:
         """What the answer tells beside what was said."""

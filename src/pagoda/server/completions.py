@@ -23,6 +23,7 @@ from pagoda.server.logprobs import (
     likeliest,
 )
 from pagoda.server.options import ServerOptions
+from pagoda.server.prompts import Prompts
 from pagoda.server.responses import (
     CompletionChoice,
     CompletionResponse,
@@ -32,14 +33,15 @@ from pagoda.server.responses import (
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
 from pagoda.server.text_offsets import TextOffsets, offsets_in
-from pagoda.truncation import truncated
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
 
-def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
+def completion_routes(
+    engine: AsyncEngine, options: ServerOptions, prompts_of: Prompts
+) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
 
     @router.post(
@@ -51,7 +53,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         """Continue one or several prompts."""
         body.check(engine.model_names)
         tenant, tokenizer = tenant_of(request.scope), engine.tokenizer
-        prompts = [await _taken(each, body, engine, tenant) for each in body.prompts()]
+        prompts = await prompts_of.of_completion(request, body)
         echo = None
         if body.echo:
             texts = [
@@ -66,25 +68,6 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         return await respond(begin, answer_id, engine, options, request, body, prompts, echo)
 
     return router
-
-
-async def _taken(
-    prompt: str | list[int], body: CompletionRequest, engine: AsyncEngine, tenant: str
-) -> str | list[int]:
-    """What of a prompt the model is given: token ids where it is cut, else the prompt itself.
-
-    Raises `InvalidRequestError` naming `prompt` for a text that is too long to be cut.
-    """
-    truncation = body.prompt_truncation
-    if truncation is None:
-        return prompt
-    if isinstance(prompt, str):
-        adds = body.add_special_tokens is not False
-        token_ids = await engine.tokenizer.encode(prompt, adds, tenant=tenant)
-    else:
-        token_ids = prompt
-    taken = truncated(token_ids, truncation, engine.max_model_len)
-    return prompt if len(taken) == len(token_ids) else [*taken]
 
 
 class CompletionAnswer(ChunkedAnswer):

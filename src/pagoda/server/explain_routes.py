@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from pagoda.request import RequestOptions
-from pagoda.server.body import Text
 from pagoda.server.body_route import BodyRoute, beside_loop
+from pagoda.server.chat_request import ChatCompletionRequest
+from pagoda.server.completion_request import CompletionRequest
 from pagoda.server.door import holder_of
 from pagoda.server.errors import REFUSALS
+from pagoda.server.explained_body import ExplainedBody
 from pagoda.server.explanation import CacheExplanation, PromptLookup
 from pagoda.server.keys import Holder
+from pagoda.server.messages_api.body import MessagesBody
+from pagoda.server.prompts import Prompt, Prompts
 from pagoda.server.recent_lookups import RecentLookups
-from pagoda.server.token_requests import TokenizeRequest
+from pagoda.server.responses_api.body import ResponsesRequest
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 
-class ExplainRequest(TokenizeRequest):
-    """The body of `/cache/explain`: a prompt or the messages of a chat, and what belongs to them in
-    the cache. Other fields of a request change nothing."""
+class PromptExplanations(BaseModel):
+    """Of several prompts, in their order."""
 
-    cache_salt: Text | None = None
-    kv_retention: Text | None = None
+    prompts: list[CacheExplanation]
 
 
 class Explanations(BaseModel):
@@ -37,30 +39,37 @@ class Explanations(BaseModel):
     prompts: list[CacheExplanation]
 
 
-def explain_routes(engine: AsyncEngine, recent: RecentLookups) -> APIRouter:
+def explain_routes(engine: AsyncEngine, prompts: Prompts, recent: RecentLookups) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
 
     def told(lookup: PromptLookup, holder: Holder) -> CacheExplanation:
         token_bytes, lossy_form = engine.tokenizer.token_bytes, engine.transfers.lossy_form
         return lookup.told(holder, token_bytes, lossy_form=lossy_form)
 
+    prompts_of: Mapping[type[BaseModel], Callable[[Request, Any], Awaitable[Sequence[Prompt]]]] = {
+        CompletionRequest: prompts.of_completion,
+        ChatCompletionRequest: prompts.of_chat,
+        MessagesBody: prompts.of_message,
+        ResponsesRequest: prompts.of_response,
+    }
+
     @router.post("/cache/explain", responses=REFUSALS)
-    async def explain(request: Request, body: ExplainRequest) -> CacheExplanation:
-        """What of a prompt would be found now, and why no more. Nothing is computed or kept."""
-        body.check(engine.model_names)
-        holder = holder_of(request.scope)
-        prompt: str | list[int] = body.prompt or ""
-        if body.messages is not None:
-            chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-            prompt = await chat.token_ids(engine, holder.tenant)
-        options = RequestOptions(
-            tenant=holder.tenant,
-            cache_salt=body.cache_salt or "",
-            kv_retention=body.kv_retention,
-            add_special_tokens=body.add_special_tokens is not False,
-        )
-        miss, token_ids = await engine.look_up(prompt, options)
-        return told(PromptLookup.of(miss, token_ids), holder)
+    async def explain(
+        request: Request, body: ExplainedBody
+    ) -> CacheExplanation | PromptExplanations:
+        """What of a request's prompt would be found now, and why no more; of several prompts a
+        list. Nothing is computed or kept."""
+        asked, holder = body.root, holder_of(request.scope)
+        asked.check(engine.model_names)
+        found = await prompts_of[type(asked)](request, asked)
+        sampling = await beside_loop(request, partial(asked.sampling, engine.max_model_len))
+        options, explained = asked.request_options(holder), []
+        for prompt in found:
+            miss, token_ids = await engine.look_up(
+                prompt, options, prompt_logprobs=sampling.prompt_logprobs
+            )
+            explained.append(told(PromptLookup.of(miss, token_ids), holder))
+        return explained[0] if len(explained) == 1 else PromptExplanations(prompts=explained)
 
     @router.get("/cache/explanations/{request_id:path}", responses=REFUSALS)
     async def explained(request: Request, request_id: str) -> Explanations:

@@ -106,6 +106,8 @@ class Message(Body):
     tool_calls: Many[MadeCall] | None = None
     tool_call_id: Text | None = None
     """Names the call whose result a message of role `tool` brings."""
+    name: Text | None = None
+    """Who speaks, or the tool that does, for chat templates that tell it."""
 
     @model_validator(mode="after")
     def _has_something_to_say(self) -> Self:
@@ -137,4 +139,6 @@ class Message(Body):
             message["tool_calls"] = [call.for_template(arguments) for call in self.tool_calls]
         if self.tool_call_id is not None:
             message["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            message["name"] = self.name
         return message

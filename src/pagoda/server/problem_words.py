@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 _MUST_BE = "must be "
+WHOLE_TEXT = f"{_MUST_BE}text without half of a surrogate pair"
+"""What JSON can write, and no encoding of text can, is refused so."""
 _KINDS = {
     "bool_type": "true or false",
     "dict_type": "an object",
@@ -19,7 +21,7 @@ _KINDS = {
     "model_attributes_type": "an object",
     "model_type": "an object",
     "string_type": "text",
-    "string_unicode": "valid Unicode text",
+    "string_unicode": WHOLE_TEXT.removeprefix(_MUST_BE),
 }
 """By the kind of a problem."""
 

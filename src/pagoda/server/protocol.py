@@ -7,6 +7,7 @@ null takes the default of `SamplingParams`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -34,6 +35,7 @@ from pagoda.server.telling import Telling
 from pagoda.truncation import MOST_ROOM, Truncation
 
 _PRIORITY_LIMIT = 2**63 - 1
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words")
 
 
@@ -179,7 +181,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
 
 
 def _token_id(key: str) -> int:
-    try:
+    """One spelling of each: of two keys for a token one would hide the other."""
+    if _TOKEN_ID.fullmatch(key):
         return int(key)
-    except ValueError:
-        raise InvalidRequestError("logit_bias", key, "keys must be token ids") from None
+    raise InvalidRequestError("logit_bias", key, "keys must be token ids, as JSON writes numbers")

@@ -25,8 +25,11 @@ class TemplateChat:
         engine: AsyncEngine,
         tenant: str,
         defaults: Mapping[str, TemplateValue] | None = None,
+        *,
+        to_answer: bool = True,
     ) -> list[int]:
-        """A tenant's prompt; `defaults` are for the template where nothing else was said.
+        """A tenant's prompt; `defaults` are for the template where nothing else was said. One that
+        is not `to_answer` may be longer.
 
         Raises `InvalidRequestError` naming `messages`.
         """
@@ -34,4 +37,6 @@ class TemplateChat:
         if defaults:
             kwargs = {**defaults, **options.template_kwargs}
             options = replace(options, template_kwargs=kwargs)
-        return await engine.tokenizer.chat(self.messages, self.tools, options, tenant=tenant)
+        return await engine.tokenizer.chat(
+            self.messages, self.tools, options, tenant=tenant, to_answer=to_answer
+        )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from pagoda.server.body_route import BodyRoute, beside_loop
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.json_body import JSONBody
-from pagoda.server.options import ServerOptions
+from pagoda.server.prompts import Prompts
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
 from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 
-def token_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
+def token_routes(engine: AsyncEngine, prompts: Prompts) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
 
     @router.post("/tokenize", response_model=TokenizeResponse, responses=REFUSALS)
@@ -28,9 +27,7 @@ def token_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         """The token ids of a prompt, or of the prompt that a chat becomes."""
         body.check(engine.model_names)
         if body.messages is not None:
-            chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-            defaults = options.default_chat_template_kwargs
-            tokens = await chat.token_ids(engine, tenant_of(request.scope), defaults)
+            [tokens] = await prompts.of_chat(request, body, to_answer=False)
         else:
             adds = body.add_special_tokens is not False
             tenant = tenant_of(request.scope)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +11,7 @@ from pydantic import Field
 
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
+from pagoda.server.field_table import Ignored
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
 from pagoda.server.inner_body import InnerBody
 from pagoda.server.moved_schema import moved
@@ -126,9 +127,14 @@ class ToolUse:
         """The model may call tools or not, in the form it was taught."""
         return bool(self.tools) and self.choice == "auto"
 
+    @property
+    def is_forced(self) -> bool:
+        """The answer must be a call."""
+        return bool(self.tools) and not self.is_free
+
     def constraint(self) -> StructuredOutputs | None:
         """What makes the answer a call where it must be one. Raises `InvalidRequestError`."""
-        if not self.tools or self.is_free:
+        if not self.is_forced:
             return None
         if isinstance(self.choice, NamedTool):
             name = self.choice.function.name
@@ -160,10 +166,19 @@ class ToolUse:
         call = self.constraint()
         if call and wanted and wanted.field not in _FORMATS_OF_TEXT:
             raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
-        # Some models write the tags around a call as special tokens.
-        shown = {"skip_special_tokens": False} if self.is_free else {}
         form = call or wanted
-        return shown if form is None else {**shown, "structured_outputs": form}
+        asked: dict[str, Any] = {} if form is None else {"structured_outputs": form}
+        if self.is_free:  # some models write the tags around a call as special tokens
+            asked["skip_special_tokens"] = False
+        if self.is_forced:
+            asked["stop"] = ()
+        return asked
+
+    def ignored_stops(self, field: str, stops: Collection[str] | None) -> list[Ignored]:
+        """Stop strings of a call that must be made, which could end within its arguments' JSON."""
+        if not stops or not self.is_forced:
+            return []
+        return [Ignored(field, "an answer that must be a call ends where the call does")]
 
     def reader(self, engine: AsyncEngine) -> ToolReader:
         """What finds the calls in the answers."""

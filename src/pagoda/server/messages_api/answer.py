@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pagoda.server.answer import Answer
+from pagoda.server.field_table import Ignored
 from pagoda.server.generation import Generation, PromptOutput
 from pagoda.server.messages_api.block_events import BlockEvents
 from pagoda.server.messages_api.errors import failure_of
@@ -34,8 +35,13 @@ if TYPE_CHECKING:
 class MessageAnswer(Answer):
     """Shapes the one choice of the one prompt."""
 
-    def __init__(self, generation: Generation, *, tells_thoughts: bool) -> None:
+    def __init__(
+        self, generation: Generation, *, tells_thoughts: bool, ignored: Sequence[Ignored] = ()
+    ) -> None:
+        """`ignored`: what was asked for in vain."""
         super().__init__(generation)
+        generation.tally.ignored = tuple(each.field for each in ignored)
+        self._warnings = [each.warning for each in ignored] or None
         self._tells_thoughts = tells_thoughts
         self._cursor = ChoiceCursor()
         self._reader = generation.tools.begin()
@@ -79,6 +85,7 @@ class MessageAnswer(Answer):
             model=self._generation.engine.model_name,
             content=list(content),
             usage=self._usage(output),
+            warnings=self._warnings,
             **(ending or Ending()).model_dump(),
         )
 

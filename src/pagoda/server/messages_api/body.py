@@ -20,6 +20,7 @@ from pagoda.limits import Whole
 from pagoda.models.chat_options import TemplateValue
 from pagoda.request import MAX_STOPS, RequestOptions, SamplingParams
 from pagoda.server.body import Many, Text
+from pagoda.server.field_table import Ignored
 from pagoda.server.keys import Holder
 from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.messages_api.blocks import InputMessage, PlainBlock
@@ -142,6 +143,10 @@ class MessagesBody(ConversationBody):
     def wants_prompt_alone(self) -> bool:
         return self.max_tokens == 0
 
+    def ignored_stops(self) -> list[Ignored]:
+        """What is asked for in vain where the answer must be a call."""
+        return self.tool_use.ignored_stops("stop_sequences", self.stop_sequences)
+
     def sampling(self, max_model_len: int) -> SamplingParams:
         """Raises `InvalidRequestError` for a value out of range."""
         _MAX_TOKENS.check("max_tokens", self.max_tokens)
@@ -154,7 +159,7 @@ class MessagesBody(ConversationBody):
         if self.wants_prompt_alone:
             chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
         try:
-            return SamplingParams(**given, **chosen)
+            return SamplingParams(**{**given, **chosen})
         except InvalidRequestError as error:
             if error.field != "stop":
                 raise

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from pagoda.engine.outputs import CompletionOutput, RequestOutput
 from pagoda.request import SamplingParams
+from pagoda.server.left_out import left_out
 from pagoda.server.reading import Reading, Said, Thought, joined
 from pagoda.server.tool_calls import new_call_id
 
@@ -89,6 +90,8 @@ class Message(Ending):
     model: str
     content: list[Content]
     usage: MessageUsage
+    warnings: list[str] | None = left_out()
+    """Pagoda's own: what was asked for in vain."""
 
 
 class TokensCount(BaseModel):

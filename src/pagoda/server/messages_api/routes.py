@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import respond
-from pagoda.server.body_route import BodyRoute, beside_loop
-from pagoda.server.door import tenant_of
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.generation import Echo
 from pagoda.server.messages_api.answer import MessageAnswer
-from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, MessagesBody
+from pagoda.server.messages_api.body import CountTokensBody, MessagesBody
 from pagoda.server.messages_api.errors import MESSAGES_REFUSALS, MessagesErrorResponse
 from pagoda.server.messages_api.message import Message, TokensCount
 from pagoda.server.options import ServerOptions
+from pagoda.server.prompts import Prompts
 from pagoda.server.thinking import Thinking
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 
-def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
+def messages_routes(engine: AsyncEngine, options: ServerOptions, prompts: Prompts) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
     thinking = Thinking(engine, options.reasoning_parser)
-    prompt_of = partial(_prompt, engine, options)
 
     described: dict[int | str, dict[str, Any]] = {400: {"model": MessagesErrorResponse}}
 
@@ -34,14 +33,15 @@ def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_message(request: Request, body: MessagesBody) -> Response:
         """Answer a conversation, as Anthropic's API does."""
         body.check(engine.model_names)
+        asked, ignored = await prompts.of_message(request, body), body.ignored_stops()
         return await respond(
-            partial(MessageAnswer, tells_thoughts=body.wants_thoughts),
+            partial(MessageAnswer, tells_thoughts=body.wants_thoughts, ignored=ignored),
             f"msg_{uuid.uuid4().hex}",
             engine,
             options,
             request,
             body,
-            [await prompt_of(request, body)],
+            asked,
             echo=Echo(texts=(), alone=True) if body.wants_prompt_alone else None,
             tools=body.tool_use.reader(engine),
             thinking=thinking,
@@ -51,15 +51,7 @@ def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def count_tokens(request: Request, body: CountTokensBody) -> TokensCount:
         """The tokens of the prompt that a conversation becomes."""
         body.check(engine.model_names)
-        return TokensCount(input_tokens=len(await prompt_of(request, body)))
+        [prompt] = await prompts.of_message(request, body, to_answer=False)
+        return TokensCount(input_tokens=len(prompt))
 
     return router
-
-
-async def _prompt(
-    engine: AsyncEngine, options: ServerOptions, request: Request, body: ConversationBody
-) -> list[int]:
-    """Raises `InvalidRequestError` for a conversation that cannot be told to the model."""
-    chat = await beside_loop(request, body.template_chat)
-    defaults = options.default_chat_template_kwargs
-    return await chat.token_ids(engine, tenant_of(request.scope), defaults)

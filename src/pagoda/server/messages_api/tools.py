@@ -73,6 +73,8 @@ class ToolChoice(BaseModel):
 def tool_use(offered: Sequence[OfferedTool] | None, choice: ToolChoice | None) -> tools.ToolUse:
     """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
     choice = choice or ToolChoice(type="auto")
+    if choice.type == "any" and not offered:
+        raise InvalidRequestError("tool_choice", {"type": "any"}, "needs tools")
     functions = [tool.as_function() for tool in offered or ()]
     use = tools.ToolUse.of(functions, choice.as_choice(), not choice.disable_parallel_tool_use)
     return replace(use, deferred=frozenset(t.name for t in offered or () if t.defer_loading))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -10,22 +10,29 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from pagoda.errors import InvalidRequestError, RefusedError
-from pagoda.models.chat_options import TemplateValue
+from pagoda.models.chat_options import ChatOptions, TemplateValue
 from pagoda.request import SamplingParams
 from pagoda.server.body import Many, ManyNamed, Text
+from pagoda.server.call_arguments import CallArguments
 from pagoda.server.chat_fields import effort_kwargs
 from pagoda.server.field_table import Ignored
 from pagoda.server.inner_body import InnerBody
 from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.numbers import LaxInt
 from pagoda.server.protocol import GenerationRequest
-from pagoda.server.responses_api.input_items import InputItem, MessageItem
+from pagoda.server.responses_api.input_items import (
+    InputItem,
+    Item,
+    MessageItem,
+    template_messages,
+)
 from pagoda.server.responses_api.offered_tools import (
     OfferedChoice,
     OfferedTools,
 )
 from pagoda.server.responses_api.text_config import TextConfig
 from pagoda.server.responses_api.tool_kinds import OtherTool, ToolKind
+from pagoda.server.template_chat import TemplateChat
 from pagoda.server.tool_choice import MAX_TOOLS
 from pagoda.server.tools import ToolUse
 from pagoda.structured import StructuredOutputs
@@ -149,6 +156,7 @@ class ResponsesRequest(GenerationRequest):
 
     def ignored(self) -> list[Ignored]:
         asked = [*super().ignored(), *self.offered_tools.ignored()]
+        asked += self.tool_use.ignored_stops("stop", self.stop)
         if self.text is not None:
             asked += self.text.ignored()
         return asked
@@ -170,6 +178,19 @@ class ResponsesRequest(GenerationRequest):
         """How much the model should think."""
         return None if self.reasoning is None else self.reasoning.effort
 
+    def template_chat(self, items: Iterable[Item], max_model_len: int) -> TemplateChat:
+        """Of `items`, which are those of earlier responses too.
+
+        Raises `InvalidRequestError` for what cannot be told to a model of that length.
+        """
+        messages = template_messages(self.instructions, items, CallArguments(max_model_len))
+        if not messages:
+            raise InvalidRequestError("input", self.input, "must hold at least one message")
+        options = ChatOptions(
+            truncation=self.prompt_truncation, template_kwargs=self.template_kwargs
+        )
+        return TemplateChat(messages, self.tool_use.described, options)
+
     def structured(self) -> StructuredOutputs | None:
         """The constraint, if there is one. Raises `InvalidRequestError`."""
         wanted, other = self.text and self.text.structured(), super().structured()
@@ -186,7 +207,8 @@ class ResponsesRequest(GenerationRequest):
         if self.max_output_tokens is None:
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self._wants_logprobs else None
-        return self.sampling_with(max_model_len, **chosen)
+        with own_field_names():
+            return self.sampling_with(max_model_len, **chosen)
 
     @property
     def _wants_logprobs(self) -> bool:

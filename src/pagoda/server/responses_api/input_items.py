@@ -6,7 +6,16 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+)
 from pydantic_core import PydanticCustomError
 
 from pagoda.server.body import Many, Text
@@ -43,6 +52,12 @@ class TextPart(_Part):
     @property
     def said(self) -> str:
         return self.text
+
+    @model_serializer(mode="wrap")
+    def _told(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What an assistant said has as many fields in a list of items as in its response."""
+        names = ("annotations", "logprobs") if self.type == "output_text" else ()
+        return {**write(self), **{name: [] for name in names}}
 
 
 _MessagePart = Annotated[

@@ -11,27 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from pagoda.errors import InvalidRequestError
-from pagoda.models.chat_options import ChatOptions
 from pagoda.server.answer import respond
 from pagoda.server.body_route import BodyRoute
-from pagoda.server.call_arguments import CallArguments
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.json_body import JSONBody
 from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.options import ServerOptions
+from pagoda.server.prompts import Prompts
 from pagoda.server.responses_api.answer import ResponseAnswer
 from pagoda.server.responses_api.body import ResponsesRequest, own_field_names
-from pagoda.server.responses_api.input_items import Item, template_messages
-from pagoda.server.responses_api.kept_items import KeptItem, said_in
+from pagoda.server.responses_api.kept_items import KeptItem
 from pagoda.server.responses_api.response import (
     DeletedResponse,
     InputTokens,
     ItemList,
     ResponseObject,
 )
-from pagoda.server.responses_api.store import ResponseStore, Shelf
-from pagoda.server.template_chat import TemplateChat
+from pagoda.server.responses_api.store import ResponseStore
 from pagoda.server.thinking import Thinking
 
 if TYPE_CHECKING:
@@ -40,22 +37,11 @@ if TYPE_CHECKING:
 _MOST_LISTED = 100
 
 
-def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
+def responses_routes(
+    engine: AsyncEngine, options: ServerOptions, prompts: Prompts, store: ResponseStore
+) -> APIRouter:
     router = APIRouter(prefix="/v1/responses", route_class=BodyRoute)
-    store = ResponseStore(options.response_store_bytes)
     thinking = Thinking(engine, options.reasoning_parser)
-
-    async def conversation(shelf: Shelf, body: ResponsesRequest) -> Sequence[Item | KeptItem]:
-        # In threads, as whatever waits for a shelf: it may have thousands of items to forget.
-        return await asyncio.to_thread(shelf.conversation, body.previous_response_id, body.items())
-
-    async def prompt(
-        request: Request, body: ResponsesRequest, items: Sequence[Item | KeptItem]
-    ) -> list[int]:
-        # In a thread even for a short body: the items before it may be many to read.
-        chat = await asyncio.to_thread(_chat, body, items, engine.max_model_len)
-        defaults = options.default_chat_template_kwargs
-        return await chat.token_ids(engine, tenant_of(request.scope), defaults)
 
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
@@ -63,8 +49,8 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         body.check(engine.model_names)
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
-            items = await conversation(shelf, body)
-            prompts = [await prompt(request, body, items)]
+            items = await prompts.items_of(request, body)
+            asked = await prompts.of_items(request, body, items)
             is_kept = body.store is not False and options.response_store_bytes > 0
             answer_id, tools = f"resp_{uuid.uuid4().hex}", body.tool_use.reader(engine)
             keep = partial(shelf.put, answer_id, items) if is_kept else None
@@ -76,7 +62,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
                 options,
                 request,
                 body,
-                prompts,
+                asked,
                 tools=tools,
                 thinking=thinking,
             )
@@ -85,10 +71,8 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def count_input_tokens(request: Request, body: ResponsesRequest) -> InputTokens:
         """How many tokens the prompt of such a response would have."""
         body.check(engine.model_names)
-        shelf = store.of(tenant_of(request.scope))
-        with own_field_names():
-            items = await conversation(shelf, body)
-            return InputTokens(input_tokens=len(await prompt(request, body, items)))
+        [prompt] = await prompts.of_response(request, body, to_answer=False)
+        return InputTokens(input_tokens=len(prompt))
 
     @router.get("/{response_id}", response_model=ResponseObject, responses=REFUSALS)
     async def tell_response(request: Request, response_id: str, stream: bool = False) -> Response:
@@ -118,18 +102,6 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         return JSONBody(await asyncio.to_thread(_page, items, after, limit))
 
     return router
-
-
-def _chat(
-    body: ResponsesRequest, items: Sequence[Item | KeptItem], max_model_len: int
-) -> TemplateChat:
-    """Raises `InvalidRequestError` for what cannot be told to a model of that length."""
-    arguments = CallArguments(max_model_len)
-    messages = template_messages(body.instructions, said_in(items), arguments)
-    if not messages:
-        raise InvalidRequestError("input", body.input, "must hold at least one message")
-    options = ChatOptions(truncation=body.prompt_truncation, template_kwargs=body.template_kwargs)
-    return TemplateChat(messages, body.tool_use.described, options)
 
 
 def _page(items: Sequence[KeptItem], after: str | None, limit: int) -> bytes:
