@@ -146,6 +146,26 @@ def test_flags_that_the_page_cannot_vary_are_named() -> None:
     assert opening["choice"]["price"] == 2.0
 
 
+def test_each_value_of_a_flag_is_given_as_on_the_command_line() -> None:
+    request = PlanRequest(gpu="H100", kv_cache_dtype_skip_layers=(0, 2), tier=("nvme", "s3"))
+    opening = embedded(plan_page(planned(request)), "opening")
+    assert isinstance(opening, dict)
+    assert opening["flags"] == [
+        "--kv-cache-dtype-skip-layers 0", "--kv-cache-dtype-skip-layers 2",
+        "--tier nvme", "--tier s3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("memory", "name"),
+    [(2_000_000 * 2**30, "2,000,000 GiB"), (24 * 10**9, "22.3517 GiB"), (2**29, "0.5 GiB")],
+)
+def test_a_memory_is_called_by_a_number_that_can_be_read(memory: int, name: str) -> None:
+    data = embedded(plan_page(planned(PlanRequest(memory=memory))), "data")
+    assert isinstance(data, dict)
+    assert data["devices"][name]["bytes"] == memory
+
+
 def test_what_stays_is_chosen_on_the_page_and_who_may_choose_is_not() -> None:
     config = ModelConfig(OWN_CONFIG | {"architectures": ["LlamaForCausalLM"]})
     request = PlanRequest(

@@ -33,10 +33,13 @@ class _Quick:
 
 @contextmanager
 def live_server(
-    engine: Any, options: ServerOptions | None = None, keys: KeyRing | None = None
+    engine: Any,
+    options: ServerOptions | None = None,
+    keys: KeyRing | None = None,
+    port: int = 0,
 ) -> Iterator[str]:
-    """The address of a server over `engine`, as long as the block runs."""
-    with pytest.MonkeyPatch.context() as patch, bind("127.0.0.1", 0) as listener:
+    """The address of a server over `engine`, as long as the block runs; 0 is any free port."""
+    with pytest.MonkeyPatch.context() as patch, bind("127.0.0.1", port) as listener:
         patch.setattr(uvicorn.server, "asyncio", _Quick())
         start_listening(listener)
         app = create_app(engine, options, keys)

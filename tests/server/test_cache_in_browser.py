@@ -124,6 +124,82 @@ def test_a_block_is_told_by_pointer_and_by_keys(tab: Tab, url: str) -> None:
     assert tab.text("#block").startswith("A square is a block.")
 
 
+def test_what_is_seen_of_a_block_goes_on_and_is_read_aloud_once(tab: Tab, url: str) -> None:
+    complete(url, "key-of-ann")
+    tab.wait_for("shares.rows.length === 1")
+    tab.value("map.focus()")
+    tab.press("ArrowRight", 39)
+    tab.wait_for("block.textContent.includes('of ann')")
+    tab.press("End", 35)
+    tab.press("Home", 36)
+    read = tab.text("#moved")
+    assert read == tab.text("#block")
+    assert read.startswith("Block 0: cached")
+    with load(url, "key-of-bob"):  # 100 blocks are too few
+        tab.wait_for("!block.textContent.includes('of ann')")
+    assert tab.text("#moved") == read
+    assert tab.value("document.activeElement.id") == "map"
+    assert tab.value("block.closest('[aria-live]') === null")
+    assert tab.value("moved.getAttribute('aria-live')") == "polite"
+
+
+def test_a_block_that_is_gone_with_its_pool_is_not_picked(tab: Tab) -> None:
+    picked = """Promise.all(['map', 'colours'].map((name) => import(`/cache/page/${name}.js`)))
+      .then(([{ PoolMap }, { Colours }]) => {
+        const canvas = document.body.appendChild(document.createElement('canvas'));
+        const map = new PoolMap(canvas, () => {});
+        const cells = (number) => ({ number, low: new Uint8Array(9), high: new Uint8Array(9) });
+        map.draw(cells(9), new Colours(), false);
+        canvas.dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }));
+        return [9, 8].map((number) => {
+          map.draw(cells(number), new Colours(), false);
+          return map.picked;
+        });
+      })"""
+    assert tab.value(picked) == [8, None]
+
+
+@contextmanager
+def seen_by_an_operator(browser: Browser, checkpoint: Path, names: list[str]) -> Iterator[Tab]:
+    """The page where each of these tenants has asked something."""
+    keys = {f"key-of-{number}": name for number, name in enumerate(names)} | {"key-h": "house"}
+    options = EngineOptions(
+        str(checkpoint), max_model_len=64, num_gpu_blocks_override=100, block_size=4, threads=1
+    )
+    ring = KeyRing(keys, operators=["key-h"])
+    engine = AsyncEngine.load(options)
+    with live_server(engine, keys=ring) as url, closing(browser.open(key="key-h")) as tab:
+        tab.go(f"{url}/cache")
+        tab.wait_for(IS_LIVE)
+        for number in range(len(names)):
+            complete(url, f"key-of-{number}")
+        tab.wait_for(f"shares.rows.length === {len(names)}")
+        yield tab
+    assert tab.problems == []
+
+
+def test_the_first_eight_tenants_have_a_colour_and_all_others_one(
+    browser: Browser, checkpoint: Path
+) -> None:
+    colour = "firstElementChild.style.getPropertyValue('--colour')"
+    with seen_by_an_operator(browser, checkpoint, [f"tenant{each}" for each in range(10)]) as tab:
+        colours = tab.value(f"[...shares.querySelectorAll('th')].map((each) => each.{colour})")
+        assert len(set(colours[:8])) == 8
+        assert colours[8] == colours[9]
+        assert colours[8] not in colours[:8]
+        told = tab.value("[...legend.children].map((each) => each.textContent)")
+        assert told[-2:] == ["tenant7", "other tenants"]
+        assert tab.value(f"legend.lastChild.{colour}") == colours[9]
+
+
+def test_a_long_name_is_broken(browser: Browser, checkpoint: Path) -> None:
+    with seen_by_an_operator(browser, checkpoint, ["x" * 200, "y" * 200]) as tab:
+        tab.resize(390, 800)
+        tab.wait_for("document.documentElement.scrollWidth <= innerWidth")
+        cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+        assert tab.value(f"{cut}.length") == 0
+
+
 def test_a_tenant_sees_its_own_alone(browser: Browser, url: str) -> None:
     complete(url, "key-of-ann")
     complete(url, "key-of-bob", TEXT * 3)

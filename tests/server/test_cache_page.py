@@ -81,6 +81,6 @@ def test_what_is_written_can_be_read_and_tenants_be_told_from_the_ground(scheme:
     for text, grounds in {"ink": ("paper", "shade"), "quiet": ("paper",)}.items():
         for ground in grounds:
             assert contrast(colours[text], colours[ground]) >= AA_TEXT, (text, ground)
-    for name in ("warning", "accent", *(f"tenant-{number}" for number in range(1, 9))):
+    for name in ("warning", "accent", "edge", *(f"tenant-{number}" for number in range(1, 9))):
         assert contrast(colours[name], colours["paper"]) >= AA_EDGE, name
         assert contrast(colours[name], colours["shade"]) >= AA_EDGE, name

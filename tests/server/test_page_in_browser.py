@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -11,7 +12,7 @@ import pytest
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from server.browser import Browser, Tab
-from server.fake_engine import MODEL, engine_failure
+from server.fake_engine import MAX_MODEL_LEN, MODEL, engine_failure
 from server.live import live_server, wait_until
 from server.saying_engine import SayingEngine
 
@@ -123,7 +124,7 @@ def test_a_conversation_is_sent_whole_with_the_settings(tab: Tab, engine: Saying
     tab.value("document.getElementById('temperature').value = 1.5")
     tab.click("#max-tokens")
     tab.value("document.getElementById('max-tokens').select()")
-    tab.write("77")
+    tab.write("55")
     tab.click("#close")
     ask(tab)
     wait_for_answer(tab)
@@ -132,7 +133,7 @@ def test_a_conversation_is_sent_whole_with_the_settings(tab: Tab, engine: Saying
     assert engine.prompts[-1] == f"<system>Be kind<user>Hello<assistant>{WHOLE}<user>More"
     assert tab.value("document.querySelectorAll('.retry:not([hidden])').length") == 1
     assert {sampling.temperature for sampling in engine.samplings} == {1.5}
-    assert {sampling.max_tokens for sampling in engine.samplings} == {77}
+    assert {sampling.max_tokens for sampling in engine.samplings} == {55}
 
 
 def test_an_empty_limit_leaves_it_to_the_server(tab: Tab, engine: SayingEngine) -> None:
@@ -239,6 +240,59 @@ def test_what_the_model_says_stays_text(tab: Tab, engine: SayingEngine) -> None:
     assert tab.text(".question") == "<img src=y onerror=hacked=2>"
     assert tab.value("document.querySelectorAll('#turns :is(img, script, iframe, b)').length") == 0
     assert tab.value("typeof hacked") == "undefined"
+
+
+SHOWN = """import('/page/text.js').then(({ show }) => {
+  const parent = document.createElement('div');
+  show(%s, parent);
+  return [...parent.children].map((e) => [e.tagName, e.dataset.info ?? "", e.textContent]);
+})"""
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("```print(1)``` prints\nand so on", [["P", "", "```print(1)``` prints\nand so on"]]),
+        ("```\n```x``` y\n```\nz", [["PRE", "", "```x``` y"], ["P", "", "z"]]),
+        ("````md\n```py\nx\n```\n````\nz", [["PRE", "md", "```py\nx\n```"], ["P", "", "z"]]),
+        ("a\n   ```py  \nx\n`````  \nb", [["P", "", "a"], ["PRE", "py", "x"], ["P", "", "b"]]),
+        ("```\nx\n``` y", [["PRE", "", "x\n``` y"]]),
+        ("```to be said\n```", [["PRE", "to be said", ""]]),
+    ],
+)
+def test_a_fence_begins_and_ends_as_in_markdown(
+    tab: Tab, text: str, blocks: list[list[str]]
+) -> None:
+    assert tab.value(SHOWN % json.dumps(text)) == blocks
+
+
+@pytest.mark.parametrize("length", [MAX_MODEL_LEN, MAX_MODEL_LEN // 2])
+def test_a_chat_goes_on_after_a_restart_with_another_model(
+    browser: Browser, engine: SayingEngine, length: int
+) -> None:
+    with closing(browser.open()) as tab:
+        with live_server(engine) as url:
+            open_page(tab, url)
+            ask(tab)
+            wait_for_answer(tab)
+        other = SayingEngine(PIECES)
+        other.model_name = "another"
+        other.model_names = ("another",)
+        other.max_model_len = length
+        with live_server(other, port=int(url.rpartition(":")[2])):
+            ask(tab, "More")
+            tab.wait_for("document.querySelectorAll('article:not([aria-busy=true])').length === 2")
+            tab.wait_for("document.getElementById('model').textContent === 'another'")
+            assert tab.value("document.getElementById('max-tokens').value") == str(length)
+        assert other.prompts == [f"{PROMPT}<assistant>{WHOLE}<user>More"]
+
+
+def test_an_answer_is_at_most_as_long_as_the_model_takes(tab: Tab, engine: SayingEngine) -> None:
+    assert tab.value("document.getElementById('max-tokens').value") == str(MAX_MODEL_LEN)
+    assert tab.value("document.getElementById('max-tokens').max") == str(MAX_MODEL_LEN)
+    ask(tab)
+    wait_for_answer(tab)
+    assert engine.samplings[0].max_tokens == MAX_MODEL_LEN
 
 
 def test_what_is_written_as_html_is_blocked(tab: Tab) -> None:

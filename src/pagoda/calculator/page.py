@@ -31,6 +31,7 @@ _MODULES = (
 )  # fmt: skip
 """Each after those that it imports."""
 _IMPORT = re.compile(r"^import (\{[^}]*\}) from \"\./(\w+)\.js\";$", re.MULTILINE)
+_INDENT = re.compile(r"^ +", re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:const|function|class) ([\w$]+))", re.MULTILINE)
 
 
@@ -50,6 +51,8 @@ class PlannedChoice:
     draft: ModelFacts | None
     plan: Plan | None
     refusal: str = ""
+    typed: str | None = None
+    """What the model was called in the command; None: its own name."""
 
 
 def plan_page(planned: PlannedChoice | None = None) -> str:
@@ -75,7 +78,8 @@ def _additions(planned: PlannedChoice) -> Additions:
 
 
 def _device_name(memory: int) -> str:
-    return f"{memory / 2**30:g} GiB"
+    gib = f"{memory / 2**30:,.4f}".rstrip("0").rstrip(".")
+    return f"{gib} GiB"
 
 
 def _opening(planned: PlannedChoice) -> dict[str, Any]:
@@ -95,6 +99,7 @@ def _opening(planned: PlannedChoice) -> dict[str, Any]:
         choice["max_model_len"] = subject.max_model_len
     return {
         "choice": {"model": facts.name, **choice},
+        "typed": planned.typed or facts.name,
         "context": subject.context,
         "flags": _other_flags(planned),
         "plan": None if plan is None or plan.high is None else plan.as_json() | _asked(subject),
@@ -123,13 +128,16 @@ def _other_flags(planned: PlannedChoice) -> list[str]:
         others.append("quantization")
     if is_own(request.kv_cache_dtype):
         others.append("kv_cache_dtype")
-    flags = [_flag(name, getattr(request, name)) for name in others]
+    flags = [flag for name in others for flag in _flags(name, getattr(request, name))]
     return flags if planned.draft is None else [*flags, f"--speculative-model {planned.draft.name}"]
 
 
-def _flag(name: str, value: object) -> str:
+def _flags(name: str, value: object) -> list[str]:
+    """As they are given: of several values one flag each."""
     flag = f"--{name.replace('_', '-')}"
-    return flag if value is True else f"{flag} {value}"
+    if value is True:
+        return [flag]
+    return [f"{flag} {each}" for each in (value if isinstance(value, (tuple, list)) else [value])]
 
 
 def _page(data: Mapping[str, Any], opening: Mapping[str, Any] | None) -> str:
@@ -155,6 +163,7 @@ def _scoped(path: Path) -> str:
     source = path.read_text("utf-8")
     names = ", ".join(name for _, name in _EXPORT.findall(source))
     body = _EXPORT.sub(r"\1", _IMPORT.sub(r"const \1 = \2_js;", source))
+    body = _INDENT.sub("", body)  # which is one byte of a hundred
     return f"const {path.stem}_js = (() => {{\n{body}\nreturn {{ {names} }};\n}})();\n"
 
 

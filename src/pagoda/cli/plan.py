@@ -152,7 +152,7 @@ def plan(
 
     draft = None if speculative_model is None else find_facts(speculative_model)
     try:
-        answer = _plan(find_facts(model), request, draft, html)
+        answer = _plan(model, request, draft, html)
     except CapacityError as error:
         raise DoesNotFitError(error.field, error.value, error.limit) from error
     if as_json:
@@ -163,18 +163,17 @@ def plan(
         raise typer.Exit(1)
 
 
-def _plan(
-    facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None, html: Path | None
-) -> Plan:
+def _plan(model: str, request: PlanRequest, draft: ModelFacts | None, html: Path | None) -> Plan:
     from pagoda.cli.plan_html import plan_with_page
     from pagoda.planning.alternatives import plan_with_alternatives
     from pagoda.planning.tables import find_accelerator
 
+    facts = find_facts(model)
     if request.gpu is not None:
         find_accelerator(request.gpu, instead="--memory")
     if html is None:
         return plan_with_alternatives(facts, request, draft)
-    return plan_with_page(facts, request, draft, html)
+    return plan_with_page(facts, request, draft, html, model)
 
 
 def _list(as_json: bool, console: Console) -> None:

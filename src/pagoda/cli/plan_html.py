@@ -14,18 +14,19 @@ from pagoda.planning.result import Plan
 
 
 def plan_with_page(
-    facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None, path: Path
+    facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None, path: Path, typed: str
 ) -> Plan:
     """The plan with its alternatives, written to `path` as a page: also where it does not fit.
 
+    `typed` is what the model was called in the command.
     Raises as `plan_with_alternatives`, the page of a `CapacityError` being written first.
     """
     try:
         plan = plan_with_alternatives(facts, request, draft)
     except CapacityError as error:
-        write_page(path, PlannedChoice(facts, request, draft, None, error.limit))
+        write_page(path, PlannedChoice(facts, request, draft, None, error.limit, typed))
         raise
-    write_page(path, PlannedChoice(facts, request, draft, plan))
+    write_page(path, PlannedChoice(facts, request, draft, plan, typed=typed))
     return plan
 
 

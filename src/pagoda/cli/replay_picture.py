@@ -15,11 +15,14 @@ from pagoda.replay.schedule_what_if import ScheduleAnswer
 from pagoda.replay.what_if import CacheAnswer
 
 _WIDTH, _HEIGHT = 820, 470
+"""At least."""
+_EDGE = 24
+"""Left free around what is written."""
 _LEFT, _RIGHT = 64, _WIDTH - 170
 _TOP, _BOTTOM = 92, 400
 _RADIUS = 4
 _LETTER = 7
-"""Of a name beside a curve, on the average and rounded up."""
+"""Of a name, on the average and rounded up."""
 _MARGIN = 1.15
 """Between the ends of the axis and the smallest and the largest pool, as a ratio."""
 _LINE_HEIGHT = 15
@@ -76,8 +79,8 @@ def draw(trace: str, curves: Sequence[Curve]) -> str:
     top = max(0.01, *(rate for curve in curves for _, rate in curve.points))
     y = Scale(float, 0.0, top * 1.1, _BOTTOM, _TOP)
     parts = [
-        svg.text(24, 34, "What a pool of a size finds", "title"),
-        svg.text(24, 56, trace, "faint"),
+        svg.text(_EDGE, 34, "What a pool of a size finds", "title"),
+        svg.text(_EDGE, 56, trace, "faint"),
         svg.text(_LEFT, _TOP - 12, "Hit rate: tokens found of those asked for", "head"),
         *_rates(y),
         *_sizes(sizes, x),
@@ -91,9 +94,15 @@ def draw(trace: str, curves: Sequence[Curve]) -> str:
             tip = f"{curve.name}: {size:,} tokens, {rate:.1%}"
             parts.append(svg.dot(*place, _RADIUS, "full" if curve.is_bound else style, tip))
         ends.append((places[-1][1], curve))
-    parts += _names(ends)
-    width = max(_WIDTH, _RIGHT + 20 + _LETTER * max(len(_label(curve)) for curve in curves))
-    return svg.drawing(width, _HEIGHT, "Hit rate over the size of the pool", parts)
+    names = _names(ends)
+    parts += names.values()
+    width = max(
+        _WIDTH,
+        _EDGE + _LETTER * len(trace) + _EDGE,
+        _RIGHT + 10 + _LETTER * max(len(_label(curve)) for curve in curves) + 10,
+    )
+    height = max(_HEIGHT, max(names) + _EDGE)
+    return svg.drawing(width, height, "Hit rate over the size of the pool", parts)
 
 
 def _style(number: int, curves: Sequence[Curve]) -> str:
@@ -102,13 +111,13 @@ def _style(number: int, curves: Sequence[Curve]) -> str:
     return "best" if curves[number] is max(own, key=lambda curve: curve.points[-1][1]) else "rest"
 
 
-def _names(ends: list[tuple[float, Curve]]) -> list[str]:
-    """Beside the ends of the lines, one below another."""
-    parts, below = [], -math.inf
+def _names(ends: list[tuple[float, Curve]]) -> dict[float, str]:
+    """Beside the ends of the lines, one below another: by where their letters stand."""
+    parts, below = {}, -math.inf
     for at, curve in sorted(ends, key=lambda end: end[0]):
         below = max(at + 4, below + _LINE_HEIGHT)
         style = "faint" if curve.is_bound else ""
-        parts.append(svg.text(_RIGHT + 10, below, _label(curve), style))
+        parts[below] = svg.text(_RIGHT + 10, below, _label(curve), style)
     return parts
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Sequence
-from html import escape
 
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _STYLE = """
 text { font: 12px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #23211c }
 .title { font: 600 17px Georgia, "Times New Roman", serif }
@@ -44,7 +46,7 @@ def drawing(width: float, height: float, title: str, parts: Sequence[str]) -> st
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-            f'width="{width:g}" height="{height:g}" role="img" aria-label="{escape(title)}">',
+            f'width="{width:g}" height="{height:g}" role="img" aria-label="{_escaped(title)}">',
             f"<style>{_STYLE}</style>",
             f'<rect class="card" x="0.5" y="0.5" width="{width - 1:g}" height="{height - 1:g}" '
             'rx="8"/>',
@@ -56,7 +58,7 @@ def drawing(width: float, height: float, title: str, parts: Sequence[str]) -> st
 
 def text(x: float, y: float, content: str, style: str = "") -> str:
     """One line; `y` is where its letters stand."""
-    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(content)}</text>'
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{_escaped(content)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
@@ -80,4 +82,9 @@ def box(x: float, y: float, width: float, height: float, style: str) -> str:
 def dot(x: float, y: float, radius: float, style: str, tip: str) -> str:
     """A circle that says `tip` where a pointer rests on it."""
     circle = f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}">'
-    return f"{circle}<title>{escape(tip)}</title></circle>"
+    return f"{circle}<title>{_escaped(tip)}</title></circle>"
+
+
+def _escaped(content: str) -> str:
+    """As XML has it, which knows no control characters: a sign for each of them."""
+    return html.escape(_NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", content))

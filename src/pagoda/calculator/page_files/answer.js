@@ -4,7 +4,8 @@ import { duration, fixed, gib, range, rate, short, size, whole } from "./numbers
 
 /** The choice's state, its headline and the reason. */
 export function verdictOf(plan) {
-  const { low, high, users_wanted: wanted, context } = plan;
+  const { low, high, users_wanted: wanted, context, refusals } = plan;
+  if (refusals.length) return told("short", "It would not start", sentence(refusals.join("; ")));
   const each = `${wanted === 1 ? "sequence" : "sequences"} of ${whole(context)} tokens`;
   if (wanted === null) {
     const many = range(low.users, high.users, whole);
@@ -88,8 +89,9 @@ function layersOf({ layer_kinds: kinds }) {
     .join(", ");
 }
 
-/** What the engine prints: one line where all is known, else the two ends that it starts at. */
-export function linesOf({ low, high, is_exact: isExact }) {
+/** What the engine prints where it starts: once where all is known, else at either end. */
+export function linesOf({ low, high, is_exact: isExact, refusals }) {
+  if (!high || refusals?.length) return [];
   if (isExact || !low.lines.length) return high.lines;
   return [...low.lines, "", ...high.lines];
 }

@@ -5,6 +5,7 @@ import {
   SCHEMES,
   choiceOf,
   commandOf,
+  quoted,
   readChoice,
   requestOf,
   unknownIn,
@@ -75,7 +76,7 @@ function settled(wanted) {
     ...choice,
     tensor_parallel_size: ranks,
     context,
-    users: choice.users === null ? null : Math.max(1, choice.users),
+    users: choice.users === null ? null : Math.max(1, Math.min(choice.users, Number.MAX_SAFE_INTEGER)),
     max_model_len: choice.max_model_len === null ? null : most,
     shared_prefix: Math.min(choice.shared_prefix ?? 0, context),
     quantization: allowedSchemes(tables, choice).includes(choice.quantization) ? choice.quantization : null,
@@ -109,9 +110,12 @@ function show() {
   }
   showNotice(plan);
   showCliff(verdict.state);
-  $("command").textContent = commandOf(state.choice).join(" \\\n    ");
+  $("command").textContent = commandOf(tables, state.choice, typed(state.choice.model)).join(" \\\n    ");
   $("command").parentElement.hidden = state.given !== null;
 }
+
+/** A model as whoever made the page named it: by a directory, perhaps. */
+const typed = (model) => (model === opening?.choice.model ? opening.typed : model);
 
 function showWays(changes, ways) {
   $("ways").hidden = !(changes?.length || ways?.length);
@@ -149,10 +153,11 @@ function asChoice(change) {
 }
 
 function showLines(plan) {
-  $("printed").hidden = !plan.high?.lines.length;
-  if ($("printed").hidden) return;
+  const lines = linesOf(plan);
+  $("printed").hidden = !lines.length;
+  if (!lines.length) return;
   $("printed-title").textContent = printedTitle(plan);
-  $("lines").textContent = linesOf(plan).join("\n");
+  $("lines").textContent = lines.join("\n");
 }
 
 function showSources(plan) {
@@ -177,8 +182,9 @@ function showNotice(plan) {
 
 /** What was named and is not in the tables, and what is shown in its place. */
 function notThere([field, name]) {
+  if (name === null) return [`no accelerator was named, so this is ${state.choice.gpu}`, ...opening.flags].join(", without ");
   const what = { model: "model", gpu: "accelerator", engine: "engine" }[field];
-  const other = field === "model" ? `; pagoda plan ${name} --html plan.html makes a page with it` : "";
+  const other = field === "model" ? `; pagoda plan ${quoted(name)} --html plan.html makes a page with it` : "";
   return `no ${what} is called ${name} here, so this is ${state.choice[field]}${other}`;
 }
 
@@ -269,8 +275,9 @@ async function share() {
 /** What a command opened the page with, as it was planned there. */
 function openGiven() {
   if (opening === null || location.hash.length > 1) return null;
-  const { plan, refusal, flags } = opening;
-  state.choice = settled(choiceOf(opening.choice, opening.context));
+  const { choice, plan, refusal, flags } = opening;
+  state.choice = settled(choiceOf(choice, opening.context));
+  if (!plan && choice.gpu === null) state.unknown = [["gpu", null]];
   if (flags.length === 0) return null; // the page's own figures are the same
   if (plan) return { plan, verdict: verdictOf(plan), changes: plan.alternatives };
   const verdict = { state: "short", headline: "It does not fit", reason: sentence(refusal) };

@@ -84,7 +84,6 @@ export function writeChoice(choice) {
   return `#${new URLSearchParams(fields)}`.replaceAll("%2F", "/");
 }
 
-const MEMORY = /^[\d.]+ GiB$/;
 const ALWAYS = ["model", "gpu", "context", "users"];
 
 /** The planner's request. Where no longest request is named the context is the longest. */
@@ -99,10 +98,16 @@ export function choiceOf(request, context) {
   return request.context === null ? { ...choice, max_model_len: null } : choice;
 }
 
-/** The flags of `pagoda plan` for a choice. */
-export function commandOf(choice) {
+/** A word of a command as a shell has to be given it. */
+export function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+}
+
+/** The words of `pagoda plan` for a choice; `model` is what it is called there. */
+export function commandOf({ devices }, choice, model) {
+  const { vendor, bytes } = devices[choice.gpu];
   const flags = [
-    MEMORY.test(choice.gpu) ? ["memory", choice.gpu.replace(" ", "")] : ["gpu", choice.gpu],
+    vendor ? ["gpu", choice.gpu] : ["memory", bytes],
     ["tensor-parallel-size", choice.tensor_parallel_size === 1 ? null : choice.tensor_parallel_size],
     ["quantization", choice.quantization],
     ["kv-cache-dtype", choice.kv_cache_dtype === "auto" ? null : choice.kv_cache_dtype],
@@ -116,11 +121,11 @@ export function commandOf(choice) {
     ["engine", choice.engine === "vllm" ? null : choice.engine],
   ];
   const told = flags.filter(([, value]) => value !== null);
-  return [`pagoda plan ${choice.model}`, ...told.map(([name, value]) => `--${name} ${value}`)];
+  return [`pagoda plan ${quoted(model)}`, ...told.map(([name, value]) => `--${name} ${value}`)];
 }
 
 function countOf(text) {
-  return /^[1-9]\d{0,11}$/.test(text) ? Number(text) : null;
+  return /^[1-9]\d*$/.test(text) ? Number(text) : null;
 }
 
 function priceOf(text) {

@@ -17,7 +17,7 @@ export class Picker {
   constructor(input, list, options, pick, miss) {
     Object.assign(this, { input, list, options, pick, miss, value: "", active: -1, shown: [] });
     input.addEventListener("focus", () => input.select());
-    input.addEventListener("click", () => this.open(""));
+    for (const press of ["mousedown", "click"]) input.addEventListener(press, (event) => this.begin(event));
     input.addEventListener("input", () => this.open(input.value));
     input.addEventListener("keydown", (event) => this.onKey(event));
     input.addEventListener("blur", () => this.leave());
@@ -27,6 +27,15 @@ export class Picker {
   show(value) {
     this.value = value;
     this.input.value = value;
+  }
+
+  /** A new search takes the place of the name; whoever is searching stays in what is written. */
+  begin(event) {
+    if (!this.list.hidden) return;
+    event.preventDefault(); // a press would take the selection back
+    this.input.focus();
+    this.input.select();
+    this.open("");
   }
 
   /** Options that have all the words in them, wherever they stand. */
@@ -52,11 +61,12 @@ export class Picker {
     this.activate(words.length ? (items.length ? 0 : -1) : current);
   }
 
-  /** Whoever leaves a name that is not there is told so. */
+  /** Whoever leaves a whole name has chosen it, and is told of one that is not there. */
   leave() {
     const text = this.input.value.trim();
-    const isMissing = !this.list.hidden && text && this.shown.length === 0;
-    this.close();
+    if (this.list.hidden || text === this.value) return this.close();
+    const isMissing = text && this.shown.length === 0;
+    this.choose(this.shown.findIndex(({ value }) => value.toLowerCase() === text.toLowerCase()));
     if (isMissing) this.miss(text);
   }
 
@@ -65,6 +75,7 @@ export class Picker {
     this.input.setAttribute("aria-expanded", "false");
     this.input.removeAttribute("aria-activedescendant");
     this.input.value = this.value;
+    if (this.input === document.activeElement) this.input.select();
   }
 
   activate(index) {

@@ -1,6 +1,6 @@
 // The page: it looks while it is seen and not paused, and draws what it is told.
 
-import { Colours } from "./colours.js";
+import { Colours, NUM_TENANTS } from "./colours.js";
 import { drawCurve } from "./curve.js";
 import { $, make, say } from "./draw.js";
 import { news } from "./feed.js";
@@ -25,7 +25,8 @@ let askedCurveAt = -Infinity;
 const timeline = new Timeline();
 const map = new PoolMap($("map"), (place) => {
   drawMap();
-  say($("block"), place === null || !last ? hint() : inWords(last, place));
+  drawBlock();
+  say($("moved"), place === null ? "" : $("block").textContent);
 });
 const sequences = new Sequences(drawMap);
 
@@ -43,13 +44,16 @@ function draw() {
   drawTenants(last, colours);
   timeline.draw();
   drawLegend();
-  if (map.picked === null) say($("block"), hint());
-  else if (document.activeElement !== $("map")) say($("block"), inWords(last, map.picked));
+  drawBlock();
   $("map").setAttribute("aria-label", `${$("verdict").textContent}. Arrow keys go from block to block.`);
 }
 
+/** What is seen goes with the cache; only whoever moves to a block has it read aloud. */
+function drawBlock() {
+  if (last) say($("block"), map.picked === null ? hint() : inWords(last, map.picked));
+}
+
 function hint() {
-  if (!last) return "";
   const size = last.map.blocks_per_cell;
   const what = last.is_operator
     ? `A square is ${size === 1 ? "a block" : `${size} blocks and shows the busiest`}.`
@@ -66,7 +70,9 @@ function drawLegend() {
     : [item("", "held by one", any), item("", "cached, fainter the longer nobody has used it", colours.cached(1, 3))];
   parts.push(item("shared", "held by several", any), item("blank", last.is_operator ? "blank" : "not yours"), item("lost", "just evicted"));
   if (!byAge && last.tenants.length > 1) {
-    parts.push(...last.tenants.slice(0, 8).map(({ name }, index) => item("", name, colours.held(index + 1))));
+    const named = last.tenants.slice(0, NUM_TENANTS);
+    parts.push(...named.map(({ name }, index) => item("", name, colours.held(index + 1))));
+    if (last.tenants.length > NUM_TENANTS) parts.push(item("", "other tenants", colours.held(NUM_TENANTS + 1)));
   }
   $("legend").replaceChildren(...parts);
 }

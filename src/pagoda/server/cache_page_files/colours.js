@@ -1,6 +1,7 @@
 // A colour for each tenant, paler the longer a cached block has been idle.
 
-const NUM_TENANTS = 8;
+/** So many have a colour of their own; all others share one. */
+export const NUM_TENANTS = 8;
 const OLDEST = 15;
 
 /** Colours as numbers, from the page's own variables, which follow light and dark. */
@@ -10,12 +11,13 @@ export class Colours {
     const read = (name) => parse(style.getPropertyValue(`--${name}`).trim());
     [this.paper, this.shade, this.line] = ["paper", "shade", "line"].map(read);
     [this.accent, this.beside, this.warning, this.ink] = ["accent", "beside", "warning", "ink"].map(read);
+    this.others = read("edge");
     this.tenants = Array.from({ length: NUM_TENANTS }, (_, index) => read(`tenant-${index + 1}`));
   }
 
   /** Of the tenant with this number, from 1 on. */
   tenant(owner) {
-    return this.tenants[(Math.max(owner, 1) - 1) % NUM_TENANTS];
+    return this.tenants[Math.max(owner, 1) - 1] ?? this.others;
   }
 
   held(owner) {

@@ -24,6 +24,7 @@ export class PoolMap {
   /** `marked`: runs of cells to frame, as a first cell and a number by turns. */
   draw(cells, colours, byAge, marked = this.marked) {
     Object.assign(this, { cells, marked });
+    if (this.picked >= cells.number) this.picked = null; // the pool is another, and smaller
     this.#layOut(cells.number);
     const context = this.canvas.getContext("2d");
     const { pitch, columns, gap } = this;

@@ -48,6 +48,7 @@ async function ask(question) {
     else fail(turn, problem);
   } finally {
     if (state.running === running) setRunning(null);
+    if (turn.model !== state.model) showModel().catch(() => {}); // the server has begun anew
   }
 }
 
@@ -55,6 +56,7 @@ async function receive(turn, signal) {
   const started = performance.now();
   for await (const chunk of chunks(bodyFor(turn), signal)) {
     const now = performance.now();
+    turn.model = chunk.model;
     turn.firstAt ??= now;
     turn.waited ??= (now - started) / 1000;
     turn.usage = chunk.usage ?? turn.usage;
@@ -77,7 +79,6 @@ function bodyFor(turn) {
   }
   messages.pop(); // the answer that is asked for
   const body = { messages, temperature: $("temperature").valueAsNumber };
-  if (state.model) body.model = state.model;
   if ($("max-tokens").value) body.max_tokens = $("max-tokens").valueAsNumber;
   return body;
 }
@@ -306,7 +307,14 @@ async function showModel() {
   const [card] = (await response.json()).data;
   state.model = card.id;
   $("model").textContent = card.id;
+  bound($("max-tokens"), card.max_model_len);
   $("model").title = `${card.id}, ${whole.format(card.max_model_len)} tokens of context`;
+}
+
+/** A number that a field may have at most; what is more becomes that. */
+function bound(field, most) {
+  field.max = most;
+  if (field.valueAsNumber > most) field.value = most;
 }
 
 function showTemperature() {
