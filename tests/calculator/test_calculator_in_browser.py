@@ -121,6 +121,18 @@ def test_pagodas_latents_are_the_planners(tab: Tab) -> None:
     assert [type(answer).__name__ for answer in answers[:3]] == ["Plan"] * 3
 
 
+def test_heads_without_a_kernel_are_refused_on_gpus_alone(tab: Tab) -> None:
+    model, common = "tiiuae/falcon-7b", {"engine": "pagoda", "max_model_len": 2048, "users": 1}
+    requests = [PlanRequest(**common, gpu=gpu) for gpu in ("H200", "L4", "DESKTOP-DDR5")]
+    choices = [asdict(request) | {"model": model} for request in requests]
+    answers = [
+        planned({name: value for name, value in choice.items() if value is not None})
+        for choice in choices
+    ]
+    require_the_planners(tab, choices, answers)
+    assert [type(answer).__name__ for answer in answers] == [*["UnsupportedModelError"] * 2, "Plan"]
+
+
 def test_what_devices_lack_is_told_as_by_the_planner(tab: Tab) -> None:
     common = {"max_model_len": 2048, "users": 1}
     choices = [

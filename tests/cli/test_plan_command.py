@@ -176,6 +176,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "two models": (["Qwen3-8B", "Qwen3-4B"], "files=['Qwen3-4B']: name one model alone"),
     "one file": (["validate", "observed.jsonl"], "files=['observed.jsonl']: two files"),
     "no files": (["validate", "a.jsonl", "b.json"], "file='a.jsonl': No such file"),
+    "heads of a gpu": (
+        ["falcon-7b", "--engine", "pagoda", "--gpu", "H200"],
+        "num_key_value_heads=1: at least a sixteenth of the 71 heads on a GPU",
+    ),
     "a draft": (["Qwen3-8B", "--speculative-model", "none"], "model='none': there is no such file"),
 }  # fmt: skip
 

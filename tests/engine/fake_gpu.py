@@ -33,6 +33,7 @@ class FakeMeter:
     def usage(self) -> GPUUsage:
         # By PyTorch, once the first weight is there.
         held = GIB + UNUSED_BYTES + self.caches if self.calls else 0
+        self.settle()
         self.calls.append("usage")
         outside = self.others + KERNEL_BYTES * self.steps_taken + GRAPH_BYTES * self.graphs
         return GPUUsage(16 * GIB, 16 * GIB - outside - held, held, max(0, held - UNUSED_BYTES))

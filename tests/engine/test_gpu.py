@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import re
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 from unittest.mock import create_autospec
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 import triton
 
+from pagoda.engine.devices import numerics
 from pagoda.engine.devices.find import find_backend, wants_gpu
 from pagoda.engine.devices.gpu import Surroundings, policy_of
 from pagoda.engine.devices.gpu_backend import GPUBackend
@@ -131,12 +133,28 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_driver_and_pytorch_are_asked_for_memory(noted: list[str]) -> None:
     meter = GPUMeter(torch.device("cuda", 0))
     assert meter.usage() == GPUUsage(1000, 600, 300, 200)
+    assert noted[:3] == ["synchronize", "empty_cache", "mem_get_info"]
     assert meter.usage().outside_bytes == 100
     meter.start_peak()
     assert meter.peak_bytes() == 250
     noted.clear()
     meter.settle()
     assert noted == ["synchronize", "empty_cache"]
+
+
+def test_what_compiles_the_kernels_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its distribution has other names on ROCm."""
+
+    def no_such(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    chip = SimpleNamespace(name="Test Card", major=9, minor=4, multi_processor_count=304)
+    monkeypatch.setattr(numerics, "version", no_such)
+    monkeypatch.setattr(triton, "__version__", "3.99.9")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
+    told = numerics.gpu_numerics(torch.device("cuda", 0))
+    assert "triton 3.99.9, " in told
+    assert told.endswith("Test Card 9.4, 304 processors")
 
 
 class FakeDriver:

@@ -6,7 +6,7 @@ of a trial run what the plan expects one to measure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -16,8 +16,9 @@ from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.gpu_backend import GPUBackend, SizedGPU
 from pagoda.engine.devices.gpu_steps import GPUSteps
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import CapacityError, InvalidOptionError
+from pagoda.errors import CapacityError, InvalidOptionError, UnsupportedModelError
 from pagoda.execution.gpu.workspace import Workspace, model_shape
+from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.registry import decoder_spec
 from pagoda.models.weights import DecoderWeights
@@ -38,6 +39,7 @@ LLAMA_2, LLAMA_3B = "meta-llama/Llama-2-7b-hf", "meta-llama/Llama-3.2-3B-Instruc
 MISTRAL, QWEN2, QWEN3 = "mistralai/Mistral-7B-v0.1", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-4B"
 QWEN3_MOE, GPT_OSS = "Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b"
 DEEPSEEK = "deepseek-ai/DeepSeek-V2-Lite-Chat"
+FALCON = "tiiuae/falcon-7b"
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -204,6 +206,28 @@ def test_the_refusal_is_the_engines_own() -> None:
     with pytest.raises(CapacityError) as by_engine:
         sized(LLAMA_3_8B, "H100", options)
     assert str(by_plan.value) == str(by_engine.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({}, "num_key_value_heads=1: at least a sixteenth of the 71 heads on a GPU"),
+        ({"num_attention_heads": 16, "hidden_size": 5120}, "head_dim=320: 16 to 256 on a GPU"),
+        ({"num_attention_heads": 16, "hidden_size": 128}, "head_dim=8: 16 to 256 on a GPU"),
+    ],
+)
+def test_heads_without_a_kernel_are_refused_by_both(changes: dict[str, Any], refusal: str) -> None:
+    known = facts(FALCON)
+    own = replace(known, config=ModelConfig({**known.config.values, **changes}))
+    request = PlanRequest(engine="pagoda", gpu="H200", max_model_len=512)
+    with pytest.raises(UnsupportedModelError) as by_plan:
+        make_plan(own, request)
+    with pytest.raises(UnsupportedModelError) as by_engine:
+        layer_shape(decoder_spec(own.config, 512).layers[0])
+    assert str(by_plan.value) == str(by_engine.value) == refusal
+    on_cpu = make_plan(own, replace(request, gpu=None, memory=64 * GIB))
+    assert on_cpu.low is not None
+    assert on_cpu.low.num_tokens > 0
 
 
 HALF_AND_WHOLE = "levels5-float16-unbiased-signs/int8-float32-hadamard"

@@ -23,7 +23,7 @@ from pagoda.cache.formats import (
 )
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.retention import DEFAULT_SINKS, DEFAULT_WINDOW, MOST_POSITIONS
-from pagoda.errors import InvalidOptionError, RefusedError
+from pagoda.errors import InvalidOptionError, RefusedError, UnsupportedModelError
 from pagoda.planning.budget import step_facts
 from pagoda.planning.capability import SCHEMES, dtype_on, product_rate, refused_on
 from pagoda.planning.overhead import graphs_range, runtime_range, trial_run
@@ -61,6 +61,8 @@ ENGINES = (
 )  # fmt: skip
 """Names of `--engine` that it offers: one of each set of rules."""
 
+_REFUSED = ("refused", "refused_on_gpus")
+"""Of a model: why Pagoda does not run it anywhere, or on no GPU."""
 _ANY_LENGTH = 1
 _SOME_GPUS = ("H100", "L4")
 """One for each largest step that Pagoda's GPUs have."""
@@ -126,14 +128,17 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
 def _refusals(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Field and reason of what Pagoda does not run, each once: many models have the same."""
     return list(
-        dict.fromkeys(row["pagoda"]["refused"] for row in rows if "refused" in row["pagoda"])
+        dict.fromkeys(
+            row["pagoda"][name] for row in rows for name in _REFUSED if name in row["pagoda"]
+        )
     )
 
 
 def _numbered(row: dict[str, Any], refusals: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The row with the number of its refusal, where it has one, in place of that."""
-    refused = row["pagoda"].get("refused")
-    return row if refused is None else row | {"pagoda": {"refused": refusals.index(refused)}}
+    own = row["pagoda"]
+    numbers = {name: refusals.index(own[name]) for name in _REFUSED if name in own}
+    return row | {"pagoda": own | numbers}
 
 
 @cache
@@ -187,21 +192,13 @@ def _bits(weights: Weights) -> list[Any]:
 
 
 def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
-    """On CPUs, and on GPUs: there with the bytes of the largest step by its tokens, where no layer
-    sees sinks, and where layers do. What runs on CPUs alone is refused, with those words.
+    """On CPUs, and on GPUs; or why it does not run.
 
     active: parameters that vLLM's rules count, where these are others."""
     request = PlanRequest(engine="pagoda", max_model_len=_ANY_LENGTH)
     try:
         on_cpu = read_subject(facts, request, None)
         on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
-        steps = {
-            subject.batch.max_num_batched_tokens: [
-                step_bytes(replace(step_facts(subject), requests_choose=sees_sinks))
-                for sees_sinks in (False, True)
-            ]
-            for subject in on_gpus
-        }
     except RefusedError as error:
         return {"refused": (error.field, error.limit)}
     assert on_cpu.model.decoder is not None  # it runs
@@ -211,7 +208,7 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,
         "weights": weights if on_gpu == weights["none"] else weights | {"GPU": on_gpu},
-        "steps": steps,
+        **_steps(on_gpus),
         "angles": on_cpu.model.decoder.angle_bytes(1),
     }
     if (own := on_cpu.weights.parameters.active) != active:
@@ -219,6 +216,23 @@ def _in_pagoda(facts: ModelFacts, active: int) -> dict[str, Any]:
     if on_cpu.model.assumed:
         row["assumed"] = on_cpu.model.assumed
     return row
+
+
+def _steps(on_gpus: Iterable[Subject]) -> dict[str, Any]:
+    """Bytes of the largest step by its tokens, where no layer sees sinks, and where layers do; or
+    why no GPU takes the model's heads."""
+    try:
+        return {
+            "steps": {
+                subject.batch.max_num_batched_tokens: [
+                    step_bytes(replace(step_facts(subject), requests_choose=sees_sinks))
+                    for sees_sinks in (False, True)
+                ]
+                for subject in on_gpus
+            }
+        }
+    except UnsupportedModelError as error:
+        return {"refused_on_gpus": (error.field, error.limit)}
 
 
 def _held(weights: Weights) -> list[Any]:

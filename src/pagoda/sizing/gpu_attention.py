@@ -8,6 +8,7 @@ from pagoda.errors import UnsupportedModelError
 from pagoda.kernels.gpu.parts import MOST_LATENT_HEADS, decode_parts, latent_decode_parts
 from pagoda.models.decoder import AttentionSpec, LatentAttentionSpec
 
+_LEAST_HEAD_DIM, _MOST_HEAD_DIM = 16, 256
 _LEAST_RANK, _MOST_RANK, _MOST_ROPE = 16, 512, 128
 
 
@@ -102,21 +103,34 @@ def attention_shape(
 ) -> AttentionShape:
     """What of attention decides how large its activations are.
 
-    Raises `UnsupportedModelError` for latents that no kernel takes.
+    Raises `UnsupportedModelError` for heads and latents that no kernel takes.
     """
     if isinstance(attention, AttentionSpec):
-        heads = (attention.num_heads, attention.num_kv_heads, attention.head_dim)
-        return GroupedShape(*heads, sees_sinks)
-    _require_within("kv_lora_rank", attention.rank, _LEAST_RANK, _MOST_RANK)
-    _require_within("qk_rope_head_dim", attention.rope_dim, 2, _MOST_ROPE)
-    _require_within("num_attention_heads", attention.num_heads, 1, MOST_LATENT_HEADS)
+        return _grouped_shape(attention, sees_sinks)
+    return _latent_shape(attention)
+
+
+def _grouped_shape(attention: AttentionSpec, sees_sinks: bool) -> GroupedShape:
+    num_heads, num_kv_heads = attention.num_heads, attention.num_kv_heads
+    shape = GroupedShape(num_heads, num_kv_heads, attention.head_dim, sees_sinks)
+    _require_within("head_dim", shape.head_dim, _LEAST_HEAD_DIM, _MOST_HEAD_DIM, "on a GPU")
+    if 16 * num_kv_heads < num_heads:
+        limit = f"at least a sixteenth of the {num_heads} heads on a GPU"
+        raise UnsupportedModelError("num_key_value_heads", num_kv_heads, limit)
+    return shape
+
+
+def _latent_shape(attention: LatentAttentionSpec) -> LatentShape:
+    where = "on a GPU, where keys are latents"
+    _require_within("kv_lora_rank", attention.rank, _LEAST_RANK, _MOST_RANK, where)
+    _require_within("qk_rope_head_dim", attention.rope_dim, 2, _MOST_ROPE, where)
+    _require_within("num_attention_heads", attention.num_heads, 1, MOST_LATENT_HEADS, where)
     return LatentShape(
         attention.num_heads, attention.q_rank or 0, attention.rank, attention.nope_dim,
         attention.rope_dim, attention.value_dim,
     )  # fmt: skip
 
 
-def _require_within(field: str, value: int, least: int, most: int) -> None:
+def _require_within(field: str, value: int, least: int, most: int, where: str) -> None:
     if not least <= value <= most:
-        limit = f"{least} to {most} on a GPU, where keys are latents"
-        raise UnsupportedModelError(field, value, limit)
+        raise UnsupportedModelError(field, value, f"{least} to {most} {where}")

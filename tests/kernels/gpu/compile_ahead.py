@@ -3,8 +3,9 @@
 Run in a process of its own, without Triton's interpreter, with the names of chips of one vendor, of
 `TARGETS`. Each line is a JSON object: the launch, the kernel, the chip, bytes of shared memory,
 bytes of registers spilled per thread, how many instructions copy to shared memory 16 bytes at once,
-how many copy fewer, and how many are products of a whole warp group, Hopper's fast ones. The last
-line names the files of Pagoda's, and of those beside this one, that all of it follows from.
+how many copy fewer, how many are products of a whole warp group, Hopper's fast ones, and how many
+round to a whole number what was rounded before, or a product that was not. The last line names the
+files of Pagoda's, and of those beside this one, that all of it follows from.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ POINTERS = {
     torch.int64: "*i64",
 }
 OPTIONS = ("num_warps", "num_stages")
+WHOLE = "0f4B400000"
+"""1.5 · 2 ** 23 in PTX: what is added to a float32 to round it to a whole number."""
 
 
 class Recorder:
@@ -112,15 +115,18 @@ def main(chip: str) -> None:
         assert recorder.kernels, f"{launch.name} launched nothing"
         for name, source, options in recorder.kernels:
             compiled = triton.compile(source, target=target, options=options)
+            ptx = compiled.asm.get("ptx", "")
             figures = {
                 "launch": launch.name,
                 "kernel": name,
                 "chip": chip,
                 "shared_bytes": compiled.metadata.shared,
                 "spilled_bytes": spilled_bytes(compiled, target),
-                "narrow_copies": compiled.asm.get("ptx", "").count("cp.async.ca"),
-                "wide_copies": compiled.asm.get("ptx", "").count("cp.async.cg"),
-                "warpgroup_products": compiled.asm.get("ptx", "").count("wgmma.mma_async"),
+                "narrow_copies": ptx.count("cp.async.ca"),
+                "wide_copies": ptx.count("cp.async.cg"),
+                "warpgroup_products": ptx.count("wgmma.mma_async"),
+                "whole_sums": len(re.findall(rf"\badd\S* .*{WHOLE}", ptx)),
+                "whole_products": len(re.findall(rf"\bfma\S* .*{WHOLE}", ptx)),
             }
             print(json.dumps(figures), flush=True)
 

@@ -60,6 +60,7 @@ SPILLED_BYTES_OF_CODES = {
 """As `SPILLED_BYTES`, on any chip: where codes become levels in registers, on chips of NVIDIA's."""
 
 READS_THE_CACHE = ("decode_splits", "prefill_tile", "latent_splits", "latent_tiles")
+ENCODES = ("coded_rotary_kernel", "latent_rows_kernel")
 MERGES = ("merge_splits", "merge_tiles")
 LATENTS = ("latent_rows_kernel", "head_product_kernel")
 EXPERTS = ("route_kernel", "count_kernel", "place_kernel", "grouped_kernel", "combine_kernel")
@@ -137,3 +138,19 @@ def test_every_kernel_compiles_and_fits(chip: str, compiled: dict[str, Figures])
         is_wide = is_coded and "D=256" in each["launch"]  # too few rows for those products
         if each["kernel"] == "prefill_tile" and chip == "90" and not (is_float32 or is_wide):
             assert each["warpgroup_products"] > 0, each
+
+
+@pytest.mark.parametrize("chip", ["80", "90"])
+def test_no_product_is_fused_with_the_sum_that_rounds_it(
+    chip: str, compiled: dict[str, Figures]
+) -> None:
+    """A CPU rounds it before: codes of eight bits would differ now and then."""
+    encoding = [
+        each
+        for each in compiled[chip]
+        if each["kernel"] in ENCODES and "codes=int8" in each["launch"]
+    ]
+    assert {each["kernel"] for each in encoding} == set(ENCODES)
+    for each in encoding:
+        assert each["whole_sums"] > 0, each
+        assert each["whole_products"] == 0, each

@@ -49,7 +49,8 @@ export function readSubject(tables, request) {
   }
   if (!rules.pagoda) requireNoRetention(request, retention);
   if (refused) throw new Refusal("gpu", refused);
-  if (row.refused !== undefined) throw new Refusal(...tables.pagoda.refusals[row.refused]);
+  const refusal = row.refused ?? (kind === "GPU" ? row.refused_on_gpus : undefined);
+  if (refusal !== undefined) throw new Refusal(...tables.pagoda.refusals[refusal]);
   const dtype = dtypeOf(tables, request, kind);
   const madeFor = rules.extends_yarn && !rules.pagoda ? model.extended : row.longest;
   const longest = longestWith(tables, retention, madeFor);

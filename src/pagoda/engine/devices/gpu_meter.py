@@ -14,7 +14,7 @@ class Meter(Protocol):
     """How much of a device's memory is in use."""
 
     def usage(self) -> GPUUsage:
-        """As of now."""
+        """As it is once `settle` is done: what nobody uses is not in use."""
         ...
 
     def start_peak(self) -> None:
@@ -37,7 +37,8 @@ class GPUMeter:
         self._device = device
 
     def usage(self) -> GPUUsage:
-        """As of now."""
+        """As it is once `settle` is done: what nobody uses is not in use."""
+        self.settle()
         free_bytes, total_bytes = torch.cuda.mem_get_info(self._device)
         return GPUUsage(
             total_bytes=total_bytes,

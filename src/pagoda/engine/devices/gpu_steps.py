@@ -77,7 +77,6 @@ class GPUSteps:
 
         `at_start` was in use before the engine began.
         """
-        meter.settle()
         before = meter.usage()
         meter.start_peak()
         executor = self.executor(GPUStorage(cache, 1, device))
@@ -90,11 +89,9 @@ class GPUSteps:
             len(cache.groups),
         )
         _read_each_row(executor.forward(batch), len(batch.context_lens))
-        meter.settle()
         peak_bytes = meter.peak_bytes() - before.allocated_bytes
         without_graphs = meter.usage()
         executor.warm_up()
-        meter.settle()
         graphs_bytes = without_graphs.free_bytes - meter.usage().free_bytes
         del executor
         meter.settle()

@@ -28,9 +28,14 @@ def cpu_numerics() -> str:
 
 
 def gpu_numerics(device: torch.device) -> str:
-    """The code, what it is compiled by, and the device."""
+    """The code, what it is compiled by, and the device.
+
+    Triton is asked itself: on ROCm its distribution has other names.
+    """
+    import triton
+
     told = torch.cuda.get_device_properties(device)
-    compilers = f"triton {version('triton')}, torch {torch.__version__}"
+    compilers = f"triton {triton.__version__}, torch {torch.__version__}"
     name = f"{told.name} {told.major}.{told.minor}, {told.multi_processor_count} processors"
     return f"gpu, code {_code()}, {compilers}, {name}"
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from pagoda.errors import UnsupportedModelError
 from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.gpu.decode_inputs import DecodeInputs
 from pagoda.execution.gpu.decoder import Decoder
@@ -22,10 +21,9 @@ from pagoda.execution.gpu.inputs import BatchInputs
 from pagoda.execution.gpu.trial import largest_batch
 from pagoda.execution.gpu.workspace import Workspace, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderSpec
 from pagoda.models.weights import DecoderWeights
-from pagoda.sizing.gpu_attention import GroupedShape
-from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize, layer_shape
+from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.gpu_storage import GPUStorage
 
@@ -56,8 +54,6 @@ class GPUExecutor:
         max_prompt_logit_rows: int = 0,
         narrowed: bool = False,
     ) -> None:
-        for layer in spec.layers:
-            _require_kernels(layer)
         self.spec = spec
         self.storage = storage
         self.max_model_len = max_model_len
@@ -174,18 +170,6 @@ class GPUExecutor:
     def _new_workspace(self, largest: LargestStep) -> Workspace:
         size = WorkspaceSize(self._shape, largest)
         return Workspace(size, self._weights.dtype, self._weights.embedding.device)
-
-
-def _require_kernels(layer: DecoderLayer) -> None:
-    """Raises UnsupportedModelError for what no kernel computes."""
-    shape = layer_shape(layer).attention
-    if not isinstance(shape, GroupedShape):
-        return
-    if not 16 <= shape.head_dim <= 256:
-        raise UnsupportedModelError("head_dim", shape.head_dim, "16 to 256 on a GPU")
-    if shape.group_size > 16:
-        limit = f"at least a sixteenth of the {shape.num_heads} heads on a GPU"
-        raise UnsupportedModelError("num_key_value_heads", shape.num_kv_heads, limit)
 
 
 def _idle_batch(max_model_len: int, block_size: int, num_groups: int) -> Batch:

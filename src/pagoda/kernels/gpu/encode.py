@@ -86,7 +86,7 @@ def inverse(values):
 
 @triton.jit
 def rint(values):
-    """The nearest whole number, ties to even, float32."""
+    """The nearest whole number, ties to even, float32; of products only where they are exact."""
     return (values + _WHOLE) - _WHOLE
 
 
@@ -115,8 +115,12 @@ def largest_scale(x, limit: tl.constexpr, at, wanted, form: tl.constexpr):
 
 @triton.jit
 def nearest_whole(values):
-    """int32, of -127 to 127."""
-    return tl.minimum(tl.maximum(rint(values), -127.0), 127.0).to(tl.int32)
+    """int32, of -127 to 127.
+
+    Values are bounded first: a product that `rint` took as it is would be fused with its sum, and
+    not rounded by itself, as on a CPU.
+    """
+    return rint(tl.minimum(tl.maximum(values, -127.0), 127.0)).to(tl.int32)
 
 
 @triton.jit
