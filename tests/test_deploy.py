@@ -6,6 +6,7 @@ import configparser
 import dataclasses
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,7 @@ def test_the_unit_waits_longer_than_the_server() -> None:
     assert match is not None
     assert float(service["TimeoutStopSec"]) > float(match[1]) + 5
     assert service["Restart"] == "on-failure"
+    assert service["SuccessExitStatus"] == str(128 + signal.SIGTERM)
     assert service["Type"] == "notify"  # without it systemd would not look at the watchdog
     assert int(service["WatchdogSec"]) > 0
     assert {"MemoryMax", "TasksMax", "LimitNOFILE"} <= set(service)
@@ -240,6 +242,7 @@ def test_the_image_holds_no_secret_and_has_another_user() -> None:
 def test_the_container_has_no_more_than_it_needs() -> None:
     [service] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values()
     image = (DEPLOY / "Dockerfile").read_text()
+    assert service["init"] is True  # the first process hears no signal without a handler
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 import socket
 from pathlib import Path
 
@@ -123,6 +124,28 @@ def test_a_key_may_be_required(
     assert run([*required, "--no-require-api-key"]) == 0  # as flags after an image's own
     monkeypatch.setenv("PAGODA_API_KEY", "a-long-key")
     assert run(required) == 0
+
+
+@pytest.mark.parametrize(
+    ("num_files", "flags", "is_told"),
+    [(64, [], True), (129, [], True), (130, [], False), (129, ["1"], False)],
+)
+def test_few_open_files_are_told(
+    num_files: int,
+    flags: list[str],
+    is_told: bool,
+    engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where they leave fewer connections than sequences may run, unless that was asked for."""
+    monkeypatch.setattr("pagoda.server.run.run", lambda *_: None)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (num_files, num_files))
+    asked = [part for number in flags for part in ("--max-num-connections", number)]
+    assert run(["serve", "--port", "0", *asked]) == 0
+    words = " ".join(capsys.readouterr().err.split())
+    told = "limited to 1 at a time, fewer than the 2 sequences that may run: raise the limit on"
+    assert (told in words) == is_told
 
 
 @pytest.mark.parametrize(

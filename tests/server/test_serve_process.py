@@ -24,7 +24,6 @@ from server.live import live_server
 from server.sse import completion_text, events_of
 
 pytestmark = pytest.mark.anyio
-COMMAND = "import sys; from pagoda.cli.main import main; main()"
 FLAGS = [
     "--port",
     "0",
@@ -50,7 +49,7 @@ class Server(NamedTuple):
 
 @asynccontextmanager
 async def serving(*arguments: str) -> AsyncIterator[Server]:
-    command = [sys.executable, "-c", COMMAND, "serve", *arguments, *FLAGS]
+    command = [sys.executable, "-m", "pagoda", "serve", *arguments, *FLAGS]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:

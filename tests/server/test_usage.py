@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +22,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.server import usage_routes
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
-from pagoda.server.usage_ledger import UsageLedger
+from pagoda.server.usage_ledger import UsageLedger, require_usable
 from server.fake_engine import FakeEngine
 from server.live import live_server
 
@@ -157,7 +160,48 @@ def test_totals_outlast_a_start(checkpoint: Path, tmp_path: Path) -> None:
     assert totals[1]["requests"] == kept["tenants"][""]["requests"] == 2
     assert totals[1]["held_block_seconds"] > totals[0]["held_block_seconds"] > 0
     assert kept["since"] == report["since"]
-    assert [each.name for each in tmp_path.iterdir()] == ["usage.json"]
+    assert {each.name for each in tmp_path.iterdir()} == {"usage.json", "usage.json.lock"}
+
+
+def test_a_file_is_one_servers_until_it_ends(tmp_path: Path) -> None:
+    file = tmp_path / "usage.json"
+    first = UsageLedger(FakeEngine(), file)  # type: ignore[arg-type]
+    other_name = tmp_path / "link.json"
+    other_name.symlink_to(file)
+    for begin in (require_usable, lambda path: UsageLedger(FakeEngine(), path)):
+        for name in (file, other_name):
+            told = f"usage_file=.*{name.name}.*: is in use by process {os.getpid()}: give each"
+            with pytest.raises(InvalidOptionError, match=told):
+                begin(name)
+    first.close()
+    before = file.read_text()
+    first.save()  # it is another's from now on
+    assert file.read_text() == before
+    require_usable(file)
+    UsageLedger(FakeEngine(), file).close()  # type: ignore[arg-type]
+
+
+def test_a_file_of_a_server_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
+    file = tmp_path / "usage.json"
+    script = (
+        "import signal, sys; from pathlib import Path; from types import SimpleNamespace\n"
+        "from pagoda.server.usage_ledger import UsageLedger\n"
+        "ledger = UsageLedger(SimpleNamespace(usage=dict), Path(sys.argv[1]))\n"
+        "print('kept', flush=True); signal.pause()"
+    )
+    command = [sys.executable, "-c", script, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "kept\n"
+            with pytest.raises(InvalidOptionError, match=f"is in use by process {server.pid}"):
+                require_usable(file)
+        finally:
+            server.kill()
+    since = json.loads(file.read_text())["since"]
+    ledger = UsageLedger(FakeEngine(), file)  # type: ignore[arg-type]
+    assert ledger.since == since
+    ledger.close()
 
 
 def test_a_write_that_breaks_off_leaves_the_last_one(
@@ -173,6 +217,7 @@ def test_a_write_that_breaks_off_leaves_the_last_one(
     monkeypatch.setattr("os.fsync", fail)
     ledger.save()
     assert file.read_text() == before
+    ledger.close()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from pagoda.cli.terminal import logging_to
 from pagoda.cli.writable import require_writable
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
-from pagoda.server.connection_limit import most_connections
+from pagoda.server.connection_limit import most_connections, warn_of_few
 from pagoda.server.interpreter import set_up_interpreter
 from pagoda.server.keys import KeyRing
 from pagoda.server.listener import bind, start_listening, url_of
@@ -170,10 +170,12 @@ def serve(
         bind(address.host, address.port) as listener,
         logging_to(console, "pagoda", "uvicorn", log_format=server_options.log_format),
     ):
+        asked_connections = server_options.max_num_connections
+        num_connections = most_connections(asked_connections)
         server_options = replace(
             server_options,
             allowed_hosts=(*server_options.allowed_hosts, _without_zone(address.host)),
-            max_num_connections=most_connections(server_options.max_num_connections),
+            max_num_connections=num_connections,
         )
         if server_options.usage_file is not None:
             require_usable(Path(server_options.usage_file))
@@ -189,6 +191,8 @@ def serve(
         engine.warm_up()
         if not engine.tokenizer.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
+        if asked_connections is None:
+            warn_of_few(num_connections, engine.max_num_seqs)
         if keys.is_open and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
             logger.warning("no API key is set: whoever reaches this machine may ask")
         application = create_app(engine, server_options, keys)

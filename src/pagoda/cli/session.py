@@ -23,6 +23,7 @@ from pagoda.cli.server_client import (
     read_object,
     refusal,
 )
+from pagoda.cli.unwinding import unwinding
 from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def export_session(
 ) -> None:
     """Write a session of a running server to a file, sealed with the server's key file."""
     with (
+        unwinding(),
         asking(url, api_key, _TIMEOUT_S) as client,
         client.stream("GET", f"/sessions/{quoted(session_id)}/export") as answer,
     ):
@@ -102,7 +104,7 @@ def import_session(
 def _write(file: Path, answer: httpx.Response) -> int:
     """Put an answer under a file's name once all of it is there; returns its bytes.
 
-    Raises `InvalidOptionError` where it cannot be written.
+    Raises `InvalidOptionError` where it cannot be written. Nothing is left where it breaks off.
     """
     try:
         descriptor, fresh = tempfile.mkstemp(".part", "session-", file.parent)
@@ -112,9 +114,8 @@ def _write(file: Path, answer: httpx.Response) -> int:
                     target.write(part)
                 num_bytes = target.tell()
             os.replace(fresh, file)
-        except BaseException:
-            os.unlink(fresh)
-            raise
+        finally:
+            Path(fresh).unlink(missing_ok=True)
     except OSError as error:
         raise InvalidOptionError(
             "file", str(file), f"cannot be written: {error.strerror}"

@@ -84,7 +84,7 @@ def create_app(
             await engine.shutdown(LAST_STEP_S)
         finally:
             app.state.body_threads.close()
-            ledger.save()
+            ledger.close()
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
     app = FastAPI(title="Pagoda", docs_url=None, redoc_url=None, lifespan=lifespan)

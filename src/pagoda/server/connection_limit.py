@@ -36,6 +36,18 @@ def most_connections(asked: int | None) -> int:
     return asked
 
 
+def warn_of_few(most: int, max_num_seqs: int) -> None:
+    """Say in the log where the limit on open files leaves fewer connections than sequences may run
+    at a time."""
+    if most < max_num_seqs:
+        logger.warning(
+            "connections are limited to %d at a time, fewer than the %d sequences that may run: "
+            "raise the limit on open files (ulimit -n)",
+            most,
+            max_num_seqs,
+        )
+
+
 class ConnectionLimit:
     """The most connections of a server, and what the log says of those that are too many."""
 

@@ -13,11 +13,14 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagoda.engine.usage import TOTALS
 from pagoda.errors import InvalidOptionError
+from pagoda.tiers.file_lock import FileLock, InUseError
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -32,38 +35,50 @@ Totals = dict[str, dict[str, float]]
 
 
 def require_usable(path: Path) -> None:
-    """Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or written."""
-    try:
+    """Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or written, or
+    that another server keeps."""
+    with _refusals(path):
+        _lock_of(path.resolve()).require_free()
         _read(path)
         new = _new_file(path.resolve())
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT, 0o600))
         new.unlink()
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidOptionError("usage_file", str(path), f"cannot be kept: {reason}") from None
 
 
 class UsageLedger:
-    """Totals by tenant. Each write replaces the file whole, or leaves the last one."""
+    """Totals by tenant, in a file that is this server's alone until `close`. Each write replaces
+    the file whole, or leaves the last one."""
 
     def __init__(self, engine: AsyncEngine, path: Path | None) -> None:
         """Without a `path` totals begin with the engine.
 
-        Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or written.
+        Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or written, or
+        that another server keeps.
         """
         self._engine = engine
-        self._path = path = None if path is None else path.resolve()
+        self._path: Path | None = None
+        """Of the file while there is one to write."""
         self._writing = threading.Lock()
         self._before: Totals = {}
         self.since = time.time()
         """When counting began, in seconds of the clock on the wall."""
-        if path is None:
-            return
-        require_usable(path)
-        kept = _read(path)
-        if kept is not None:
-            self.since, self._before = kept
-        self.save()
+        if path is not None:
+            with _refusals(path):
+                self._open(path.resolve())
+
+    def _open(self, path: Path) -> None:
+        """Go on from what the file has; the lock is not kept where that fails."""
+        self._lock = _lock_of(path)
+        self._lock.take()
+        try:
+            kept = _read(path)
+            if kept is not None:
+                self.since, self._before = kept
+            self._path = path
+            self._write(path)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def totals(self) -> Totals:
         """Of every tenant that ever asked, by the names in `TOTALS`."""
@@ -85,16 +100,27 @@ class UsageLedger:
 
     def save(self) -> None:
         """Write the totals, where there is a file. What fails is logged, and tried again."""
-        if self._path is None:
+        path = self._path
+        if path is None:
             return
         try:
-            self._write(self._path)
+            self._write(path)
         except OSError as error:
-            logger.warning("usage_file %s cannot be written: %s", self._path, error)
+            logger.warning("usage_file %s cannot be written: %s", path, error)
+
+    def close(self) -> None:
+        """Write the totals for the last time, and let another server have the file."""
+        self.save()
+        with self._writing:
+            if self._path is not None:
+                self._path = None
+                self._lock.release()
 
     def _write(self, path: Path) -> None:
         new = _new_file(path)
         with self._writing:
+            if self._path is None:  # closed while this waited
+                return
             new.unlink(missing_ok=True)
             number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # names of tenants
             with open(number, "w", encoding="utf-8") as file:
@@ -102,6 +128,23 @@ class UsageLedger:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(path)
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """What goes wrong with the file in the block, told as `InvalidOptionError`."""
+    try:
+        yield
+    except InUseError as error:
+        limit = f"is in use by {error}: give each server its own file"
+        raise InvalidOptionError("usage_file", str(path), limit) from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidOptionError("usage_file", str(path), f"cannot be kept: {reason}") from None
+
+
+def _lock_of(path: Path) -> FileLock:
+    return FileLock(path.with_name(f"{path.name}.lock"))
 
 
 def _new_file(path: Path) -> Path:

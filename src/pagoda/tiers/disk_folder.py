@@ -14,7 +14,6 @@ loses its power leaves is told from one by its length or its checksum.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pagoda.tiers.file_lock import FileLock, InUseError
 from pagoda.tiers.names import SHORT_DIGITS, is_frame_name
 from pagoda.tiers.tier import FrameBytes, TierEntry, TierError, TierFault
 
@@ -58,7 +58,7 @@ class DiskFolder:
     def __init__(self, root: Path) -> None:
         """To be opened by one of `take` and `inspect`."""
         self._root = root
-        self._lock: int | None = None
+        self._lock = FileLock(root / _LOCK)
 
     def take(self, device: int | None = None) -> int:
         """Make the folder where it is not there, take the lock, remove what an earlier process
@@ -84,7 +84,7 @@ class DiskFolder:
             found = set(os.listdir(self._root))
             if _MARKER in found:
                 self._require_mark()
-                self._require_unlocked()
+                self._lock.require_free()
             elif not all(map(self._is_unfinished, found)):
                 self._refuse_foreign("holds other files")
 
@@ -113,7 +113,7 @@ class DiskFolder:
             self._require_mark()
 
     def _take_over(self) -> None:
-        self._take_lock()
+        self._lock.take()
         try:
             (self._root / _INCOMING).mkdir(mode=0o700, exist_ok=True)
             for path in (self._root / _INCOMING).iterdir():
@@ -144,39 +144,9 @@ class DiskFolder:
     def _refuse_foreign(self, why: str) -> None:
         raise TierError(TierFault.FOREIGN, f"{self._root} {why}: give it a folder of its own")
 
-    def _require_unlocked(self) -> None:
-        """Whoever asks at the same moment may be told that the folder is in use."""
-        os.close(self._locked(os.O_RDONLY, fcntl.LOCK_SH))
-
-    def _take_lock(self) -> None:
-        lock = self._locked(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
-        self._lock = lock
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
-
-    def _locked(self, flags: int, kind: int) -> int:
-        """The lock's descriptor. Raises `TierError` where another process has it."""
-        lock = os.open(self._root / _LOCK, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(lock, kind | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
-            os.close(lock)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            who = f"process {owner}" if owner.isdigit() else "another process"
-            limit = f"{self._root} is in use by {who}: give each its own folder"
-            raise TierError(TierFault.IN_USE, limit) from None
-        return lock
-
     def is_there(self) -> bool:
         """False: it was removed, unmounted or replaced since it was taken."""
-        lock = self._lock  # which another thread may close
-        if lock is None:
-            return False
-        with suppress(OSError):
-            return os.path.samestat(os.fstat(lock), os.stat(self._root / _LOCK))
-        return False
+        return self._lock.is_held()
 
     def is_whole(self) -> bool:
         """False: parts of it were removed."""
@@ -271,9 +241,7 @@ class DiskFolder:
                         yield entry
 
     def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def _path(self, name: str) -> Path:
         return Path(self._place(name))
@@ -287,6 +255,9 @@ class DiskFolder:
     def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
+        except InUseError as error:
+            limit = f"{self._root} is in use by {error}: give each its own folder"
+            raise TierError(TierFault.IN_USE, limit) from None
         except OSError as error:
             reason = _FAULT_OF.get(error.errno or 0, TierFault.ERROR)
             why = error.strerror or type(error).__name__
