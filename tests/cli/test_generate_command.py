@@ -154,7 +154,7 @@ def test_a_prompt_that_is_refused_is_named_before_any_is_begun(
     assert run(["generate", "fine", "long" * 16, "fine too", *chat]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("pagoda: error: prompt 2=")
-    assert "at most 63" in captured.err
+    assert captured.err.startswith("pagoda: error: This model's maximum context length is 64")
+    assert " prompt 2='" in captured.err
     assert engine.asked == []
     assert not engine.is_running

@@ -193,7 +193,7 @@ async def _token_ids(engine: AsyncEngine, number: int, prompt: str, chat: bool) 
             return await engine.tokenizer.chat([{"role": "user", "content": prompt}], tenant="")
         return await engine.tokenizer.prompt(prompt, tenant="")
     except InvalidRequestError as error:
-        raise InvalidRequestError(f"prompt {number}", error.value, error.limit) from None
+        raise error.of(f"prompt {number}") from None
 
 
 async def _answer(
