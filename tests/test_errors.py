@@ -54,3 +54,10 @@ def test_an_error_is_the_same_behind_a_pickle_and_as_a_copy(kind: type[PagodaErr
         assert str(again) == str(error) != ""
         assert fields(again) == fields(error)
         assert again.args == error.args
+
+
+def test_a_field_may_be_told_by_another_name() -> None:
+    error = ContextLengthError("prompt", "9 tokens", "at most 8", max_model_len=9, requested="10")
+    assert error.of("prompt 2") is error
+    assert error.field == "prompt 2"
+    assert str(error).endswith("you requested 10. prompt 2='9 tokens': at most 8")

@@ -30,7 +30,8 @@ def fields_of(kind: type) -> str:
 
 
 def methods_of(kind: type, *, is_made: bool = True) -> str:
-    """A class, a section a public method: its signature and all that its docstring says.
+    """A class, a section a public method or property: its signature and all that its docstring
+    says.
 
     Its own call is left out where nobody makes it by that, `is_made` says.
     """
@@ -43,6 +44,10 @@ def methods_of(kind: type, *, is_made: bool = True) -> str:
             awaited = "await " if inspect.iscoroutinefunction(function) else ""
             says = inspect.getdoc(function) or ""
             parts.append(f"```python\n{awaited}{called}{_signature(function)}\n```\n\n{says}")
+        elif isinstance(value, property) and not name.startswith("_"):
+            returned = inspect.get_annotations(value.fget).get("return", "")
+            says = inspect.getdoc(value) or ""
+            parts.append(f"```python\n{kind.__name__}.{name}: {returned}\n```\n\n{says}")
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import pagoda
 from pagoda.cli.vllm_flags import vllm_flags_table
+from pagoda.engine.sessions.desk import SessionDesk
+from pagoda.engine.sessions.reports import ExportedSession, PresentSession, SavedSession
 from pagoda.server.field_table import FIELD_ROWS
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import PREFIX
@@ -24,6 +26,7 @@ HELD = (
     *("EngineOptions", "SamplingParams", "StructuredOutputs"),
     *("RequestOutput", "CompletionOutput", "Logprob"),
 )
+OF_SESSIONS = (SavedSession, PresentSession, ExportedSession)
 _TREATMENTS = ("done", "mapped", "ignored", "refused")
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -57,6 +60,8 @@ TABLES = {
     ("serving.md", "vLLM's flags"): vllm_flags_table,
     ("python.md", "LLM"): partial(methods_of, pagoda.LLM),
     ("python.md", "AsyncEngine"): partial(methods_of, pagoda.AsyncEngine, is_made=False),
+    ("python.md", "SessionDesk"): partial(methods_of, SessionDesk, is_made=False),
+    **{("python.md", kind.__name__): partial(fields_of, kind) for kind in OF_SESSIONS},
     **{("python.md", name): partial(fields_of, getattr(pagoda, name)) for name in HELD},
 }
 """By document and name."""

@@ -20,6 +20,8 @@ A `RefusedError` is always the caller's to mend, prints as one line and never di
 
 from __future__ import annotations
 
+from typing import Self
+
 _SHOWN_CHARACTERS = 80
 _SHOWN_ITEMS = 200
 """In a value and all within it: writing out megabytes to show a line of them takes long."""
@@ -51,6 +53,13 @@ class RefusedError(PagodaError, ValueError):
     def line(self) -> str:
         """All three; what the message says, where it says no more."""
         return f"{self.field}={shorten(self.value)}: {self.limit}"
+
+    def of(self, field: str) -> Self:
+        """Itself, by another name for the field."""
+        told = self.line
+        self.field = field
+        self.args = (str(self).replace(told, self.line),)
+        return self
 
 
 class InvalidRequestError(RefusedError):

@@ -1,9 +1,12 @@
 """The bytes of a block, against figures worked out by hand."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pagoda.cache import AttentionLayerSpec, CacheSpec
 from pagoda.cache.layers import SlidingWindowLayerSpec
+from pagoda.cache.slots import num_blocks_for
 from pagoda.errors import InvalidOptionError
 
 GIB = 2**30
@@ -64,6 +67,31 @@ def test_blocks_for_tokens_and_for_memory() -> None:
     assert [spec.num_blocks(count) for count in (0, 1, 128, 129, 8192)] == [0, 1, 1, 2, 64]
     assert spec.num_blocks_in(2 * GIB) == 728
     assert spec.num_blocks_in(spec.block_bytes - 1) == 0
+
+
+@given(
+    window=st.integers(1, 300),
+    sinks=st.integers(0, 40),
+    block_size=st.integers(1, 40),
+    num_tokens=st.integers(1, 400),
+    under_way_tokens=st.integers(1, 300),
+    with_others=st.booleans(),
+)
+def test_letting_go_never_takes_more_blocks_than_keeping_all(
+    window: int,
+    sinks: int,
+    block_size: int,
+    num_tokens: int,
+    under_way_tokens: int,
+    with_others: bool,
+) -> None:
+    sees_all = AttentionLayerSpec(1, 4, "bfloat16")
+    slides = SlidingWindowLayerSpec(sees_all, window, sinks)
+    layers = (slides, sees_all) if with_others else (slides,)
+    spec = CacheSpec(layers, block_size, under_way_tokens)
+    most = num_blocks_for(num_tokens, block_size)
+    assert all(group.num_blocks(num_tokens, under_way_tokens) <= most for group in spec.groups)
+    assert spec.num_blocks(num_tokens) <= len(layers) * most
 
 
 def test_every_layer_kind_with_the_protocol_counts() -> None:

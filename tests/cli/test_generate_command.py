@@ -11,6 +11,11 @@ from pagoda.errors import shorten
 from server.fake_engine import FIRST_WORD_ID, FakeEngine
 
 
+def prompts_of(engine: FakeEngine) -> list[str]:
+    """What it was asked, each token a character."""
+    return ["".join(map(chr, asked["prompt"])) for asked in engine.asked]  # type: ignore[call-overload]
+
+
 def test_one_answer_is_all_that_stdout_gets(
     engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +106,7 @@ def test_sampling_flags_reach_the_engine(engine: FakeEngine) -> None:
 
 def test_chat_puts_prompts_through_the_template(engine: FakeEngine) -> None:
     assert run(["generate", "hi", "--chat"]) == 0
-    assert "".join(map(chr, engine.asked[0]["prompt"])) == "<user>hi"
+    assert prompts_of(engine) == ["<user>hi"]
 
 
 @pytest.mark.parametrize(
@@ -114,13 +119,13 @@ def test_chat_puts_prompts_through_the_template(engine: FakeEngine) -> None:
 def test_prompts_from_a_file(name: str, text: str, tmp_path: Path, engine: FakeEngine) -> None:
     (tmp_path / name).write_bytes(text.encode())
     assert run(["generate", "--file", str(tmp_path / name)]) == 0
-    assert [str(asked["prompt"]).rstrip("\r") for asked in engine.asked] == ["one", "two words"]
+    assert [each.rstrip("\r") for each in prompts_of(engine)] == ["one", "two words"]
 
 
 def test_prompts_from_stdin(engine: FakeEngine, typed: Callable[[str], None]) -> None:
     typed("one\ntwo\n")
     assert run(["generate"]) == 0
-    assert [asked["prompt"] for asked in engine.asked] == ["one", "two"]
+    assert prompts_of(engine) == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -142,11 +147,14 @@ def test_two_sources_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "prompts are given as arguments too" in capsys.readouterr().err
 
 
-def test_a_refused_prompt_ends_the_others(
-    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("chat", [[], ["--chat"]])
+def test_a_prompt_that_is_refused_is_named_before_any_is_begun(
+    chat: list[str], engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["generate", "fine", "", "fine too", "--max-tokens", "1"]) == 2
+    assert run(["generate", "fine", "long" * 16, "fine too", *chat]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "==> 1: fine <==\nzero\n"
-    assert captured.err == "pagoda: error: prompt='': must hold at least one token\n"
+    assert captured.out == ""
+    assert captured.err.startswith("pagoda: error: This model's maximum context length is 64")
+    assert " prompt 2='" in captured.err
+    assert engine.asked == []
     assert not engine.is_running

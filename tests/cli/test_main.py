@@ -36,7 +36,7 @@ REFUSED = {
         "--temperature=-1.0: must be at least 0",
     ),
     "NaN sampling": (["generate", "x", "--top-p", "nan"], "--top-p=nan: must be"),
-    "an empty prompt": (["generate", ""], "prompt='': must hold"),
+    "an empty prompt": (["generate", ""], "prompt 1='': must hold"),
     "too long a prompt": (
         ["generate", "x" * 100],
         "This model's maximum context length is 64 tokens. However, you requested 101 tokens",

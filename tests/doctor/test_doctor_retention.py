@@ -134,3 +134,13 @@ def test_prompts_longer_than_what_stays_are_no_broken_prefix(
 )
 def test_what_a_label_says_is_taken_by_its_name_alone(label: str, kept: Kept | None) -> None:
     assert kept_of(label) == kept
+
+
+def test_what_fits_is_told_as_in_the_servers_log() -> None:
+    """What stays is reckoned in blocks all the same: more requests fit than it would tell."""
+    plain, told = (
+        short_of_room({**PART, **more}, 5000) for more in ({}, {"kv_cache_size_tokens": 60_000})
+    )
+    [summary] = [each.summary for each in told.answers if each.question == "cache"]
+    assert summary.startswith("60,000 tokens fit, in 512 blocks of 16")
+    assert told.advice == plain.advice

@@ -12,6 +12,7 @@ import pytest
 
 from pagoda.engine import streams
 from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.engine_thread import Order
 from pagoda.engine.grammar import Matcher, MatchError
 from pagoda.errors import (
     ContextLengthError,
@@ -472,3 +473,69 @@ async def test_the_first_constraint_waits_for_no_vocabulary(
     monkeypatch.delattr("llguidance.LLTokenizer")  # it is not made again
     sampling = SamplingParams(structured_outputs=StructuredOutputs(choice=["yes", "no"]))
     assert engine.engine.intake.request("1", "x", sampling).grammar is not None
+
+
+@pytest.mark.parametrize("given", [[1], {}, None, 5, ""])
+async def test_an_id_that_no_request_can_have_is_refused_and_others_go_on(
+    given: Any, engine: AsyncEngine
+) -> None:
+    running = asyncio.create_task(answer(engine, "running", "running"))
+    await until(lambda: engine.stats().num_requests_running > 0)
+    with pytest.raises(InvalidRequestError, match="must be a string, not empty") as refused:
+        await asyncio.wait_for(answer(engine, "bad", given), 20)
+    assert refused.value.field == "request_id"
+    assert len(await running) == 30
+    assert engine.is_alive
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        *(("options", each) for each in (None, {"priority": 1}, "pin")),
+        *(("timeout_s", each) for each in ("5", True, -1.0, float("nan"), [2])),
+    ],
+)
+async def test_what_else_is_of_another_kind_is_refused_by_name(
+    field: str, given: Any, engine: AsyncEngine
+) -> None:
+    outputs = engine.generate("hi", GREEDY, request_id="a", **{field: given})
+    with pytest.raises(InvalidRequestError) as refused:
+        await anext(outputs)
+    assert refused.value.field == field
+
+
+async def test_an_order_that_cannot_even_be_refused_does_not_end_the_engine(
+    engine: AsyncEngine,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    engine._thread.submit(Order(fail, fail))
+    assert len(await asyncio.wait_for(answer(engine, "next", "a"), 20)) == 30
+    assert engine.is_alive
+
+
+async def test_who_is_refused_is_told_before_the_request_is_ended(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.engine, "add", fail)
+        patch.setattr(engine.engine, "abort", fail)
+        with pytest.raises(EngineError, match="the engine failed"):
+            await asyncio.wait_for(answer(engine, "unlucky", "a"), 20)
+    assert len(await answer(engine, "lucky", "b")) == 30
+
+
+async def test_an_engine_that_was_not_started_says_so(make_llm) -> None:
+    engine = AsyncEngine(make_llm().engine)
+    for asked in (answer(engine, "early", "a"), engine.cache_snapshot()):
+        with pytest.raises(EngineError, match="the engine was not started"):
+            await asyncio.wait_for(asked, 20)
+    engine.start()
+    with pytest.raises(EngineError, match="was started before"):
+        engine.start()
+    assert len(await answer(engine, "in time", "a")) == 30
+    await engine.shutdown()

@@ -595,6 +595,19 @@ def test_nothing_is_allocated_by_what_a_file_claims(make: Make) -> None:
     assert peak < 2**20
 
 
+@pytest.mark.parametrize("given", ["/data/tea", Path("/data/tea"), 5, None, io.StringIO("tea")])
+def test_what_is_no_file_of_bytes_is_refused_by_name(make: Make, given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="must be a file, opened as by") as refused:
+        make().sessions.import_file("", given)
+    assert refused.value.field == "file"
+
+
+def test_where_no_tier_is_in_use_that_is_told(make: Make) -> None:
+    llm = make(kv_tier="host:size=1MiB")
+    with pytest.raises(RefusedError, match=r"kv_tier='none in use': sessions .* host is none"):
+        llm.sessions.save("", "tea")
+
+
 def test_a_file_for_disk_is_gone_when_it_is_closed(make: Make, tmp_path: Path) -> None:
     llm = make()
     say(llm, session_id="tea")

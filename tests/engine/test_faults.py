@@ -38,7 +38,10 @@ NUM_PLACES_OF_TRANSFERS = 12
 NUM_BLOCKS = 18
 OWN_LOOP = ("_take_orders", "_carry_out", "_step", "_tell")
 CALLERS_PART = ("submit", "ask", "abandon")
-OF_THE_THREAD = [f"EngineThread.{name}" for name in OWN_LOOP + CALLERS_PART]
+OF_THE_THREAD = [
+    *(f"EngineThread.{name}" for name in OWN_LOOP + CALLERS_PART),
+    *("_tell_refused", "OwnProcess.require"),
+]
 CODE = Code(
     *("engine", "scheduling", "cache"),
     skipped=frozenset(
@@ -104,12 +107,18 @@ class Caller:
         return ["".join(choice.delta for choice in pieces) for pieces in choices]
 
 
+class SteppedThread(EngineThread):
+    """Takes orders, and leaves it to a test when."""
+
+    _has_started = True
+
+
 class Served:
     """An engine, stepped as its thread does, and the crowd's requests."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.thread = EngineThread(engine, chores=iter(()), gives_turns=False)
+        self.thread = SteppedThread(engine, chores=iter(()), gives_turns=False)
         self.requests = {name: request_of(engine, name) for name in CROWD}
         self.names: dict[int, str] = {}
         """The requests of all sequences there were, by their ids."""

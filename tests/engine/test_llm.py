@@ -11,12 +11,13 @@ from inspect import signature
 from typing import Any
 from weakref import ref
 
+import numpy as np
 import psutil
 import pytest
 import torch
 
 from checkpoints import reference_model
-from engine.conftest import MakeLLM
+from engine.conftest import MAX_MODEL_LEN, MakeLLM
 from pagoda.engine import core
 from pagoda.engine.devices import cpu_backend
 from pagoda.engine.devices.memory import free_memory_bytes
@@ -285,7 +286,10 @@ def test_chat_goes_through_the_template(llm: LLM) -> None:
     for ask in (llm.chat, llm.stream_chat):  # its description is longer than fits
         with pytest.raises(InvalidRequestError, match="tokens'"):
             ask(messages, GREEDY, tools=[tool])
-    *_, last = llm.stream_chat(messages, GREEDY)
+        with pytest.raises(InvalidRequestError) as refused:
+            ask(messages, GREEDY, tools=[tool["function"]])
+        assert refused.value.field == "tools"
+    *_, last = llm.stream_chat(messages, GREEDY, tools=None)
     assert last.outputs[0].token_ids == output.outputs[0].token_ids
 
 
@@ -321,6 +325,34 @@ def test_what_is_no_conversation_is_refused_by_name(llm: LLM, given: Any) -> Non
 def test_the_tokenizer_can_be_had(llm: LLM) -> None:
     tokenizer = llm.get_tokenizer()
     assert tokenizer.decode(tokenizer.encode("Hello")) == "Hello"
+    for token_id in (-1, 2**32):
+        with pytest.raises(InvalidRequestError, match="whole numbers from 0 to") as refused:
+            tokenizer.decode([1, token_id])
+        assert refused.value.field == "token_ids"
+
+
+@pytest.mark.parametrize("form", [np.array, lambda ids: list(np.array(ids, np.int32))])
+def test_token_ids_may_be_numpys(llm: LLM, form: Any) -> None:
+    plain, *others = llm.generate([[1, 2, 3], form([1, 2, 3])], GREEDY, use_tqdm=False)
+    others += llm.generate(form([1, 2, 3]), GREEDY, use_tqdm=False)
+    others += llm.generate({"prompt_token_ids": form([1, 2, 3])}, GREEDY, use_tqdm=False)
+    others += list(llm.stream(form([1, 2, 3]), GREEDY))[-1:]
+    assert len(others) == 4
+    for output in others:
+        assert output.outputs[0].token_ids == plain.outputs[0].token_ids
+        assert [type(each) for each in output.prompt_token_ids] == [int] * 3
+
+
+def test_a_table_of_token_ids_is_a_prompt_a_row(llm: LLM) -> None:
+    outputs = llm.generate(np.array([[1, 2], [3, 4]]), GREEDY, use_tqdm=False)
+    assert [list(output.prompt_token_ids) for output in outputs] == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("retention", ["full", "window:100", "streaming:sinks=4,window=100"])
+def test_what_lets_go_starts_wherever_what_keeps_all_does(make_llm, retention: str) -> None:
+    llm = make_llm(num_gpu_blocks_override=MAX_MODEL_LEN // 4, kv_retention=retention)
+    (output,) = llm.generate([[1] * (MAX_MODEL_LEN - 4)], GREEDY, use_tqdm=False)
+    assert len(output.outputs[0].token_ids) == 4
 
 
 def test_the_longest_output_ends_at_the_models_length(llm: LLM) -> None:
@@ -339,6 +371,10 @@ def test_the_longest_output_ends_at_the_models_length(llm: LLM) -> None:
         ([[-1]], {}, "prompt"),
         ([[1.5]], {}, "prompt"),
         ([[True]], {}, "prompt"),
+        (np.array([1.5]), {}, "prompt"),
+        (np.array([[[1]]]), {}, "prompt"),
+        ([np.array([True])], {}, "prompt"),
+        ([[np.int64(288)]], {}, "prompt"),
         ([None], {}, "prompt"),
         (b"abc", {}, "prompt"),
         ([bytearray(b"abc")], {}, "prompt"),

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from pagoda.engine.prompt_forms import conversations_of, in_plain_text, prompt_of, prompts_of
+from pagoda.engine.prompt_forms import (
+    conversations_of,
+    in_plain_text,
+    prompt_of,
+    prompts_of,
+    tools_of,
+)
 from pagoda.errors import InvalidRequestError
 
 TURN = {"role": "user", "content": "hello"}
@@ -16,6 +23,8 @@ TURN = {"role": "user", "content": "hello"}
         ("text", ["text"]),
         ([1, 2], [[1, 2]]),
         ((1, 2), [[1, 2]]),
+        (np.array([1, 2]), [[1, 2]]),
+        ([np.int64(1), np.uint8(2)], [[1, 2]]),
         ({"prompt": "text"}, ["text"]),
         ([{"prompt_token_ids": [1]}, "text", [2]], [[1], "text", [2]]),
         ([], []),
@@ -94,3 +103,31 @@ def test_a_message_that_says_nothing_is_refused(role: str) -> None:
     assert refused.value.field == "messages"
     called = {"role": "assistant", "tool_calls": []}
     assert in_plain_text([called]) == [called]
+
+
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+
+
+@pytest.mark.parametrize("given", [[CLOCK], (CLOCK, CLOCK), [], ()])
+def test_tools_are_taken_as_they_are(given) -> None:
+    assert tools_of(given) is given
+    assert tools_of(None) == ()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("clock", b"clock", 5, CLOCK, [1], ["clock"], [{"type": "function"}]),
+        [{**CLOCK, "type": "web_search"}],
+        [{"function": {"name": "clock"}}],
+        [{"type": "function", "function": {"name": 5}}],
+        [{"type": "function", "function": {"name": ""}}],
+        [{"type": "function", "function": {"parameters": {}}}],
+        [{"type": "function", "function": "clock"}],
+        [CLOCK, None],
+    ],
+)
+def test_what_is_no_tool_is_refused_by_name(given) -> None:
+    with pytest.raises(InvalidRequestError, match=r"must be a list of \{'type'") as refused:
+        tools_of(given)
+    assert refused.value.field == "tools"

@@ -106,12 +106,21 @@ def test_an_async_engine_that_is_shut_down_has_stored_all(tiny_model: Model) -> 
     assert len(tier.frames) >= len(PROMPTS[0]) // 4
 
 
+class OwnTier(FakeTier):
+    """The class has all that its objects have."""
+
+    kind = "own"
+    is_shared = False
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"kv_tier": "redis://somewhere:6379"}, "new-key"),
         ({"kv_tier": ["disk:/data/blocks"]}, "disk:PATH,size=20GiB"),
         ({"kv_tier": [5]}, "must be a string or a Tier"),
+        ({"kv_tier": OwnTier}, "must be a string or a Tier"),
+        ({"kv_tier": [FakeTier(), OwnTier]}, "must be a string or a Tier"),
         ({"kv_tier": ["disk:/data,size=1GiB", "disk:/data,size=2GiB"]}, "is named twice"),
         ({"kv_tier": "host:size=1GiB", "kv_offloading_size": 1}, "is named twice"),
         ({"kv_tier": FakeTier(is_shared=True)}, "new-key"),

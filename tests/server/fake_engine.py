@@ -83,6 +83,11 @@ class FakeTokenizer:
             self._check("messages", token_ids)
         return token_ids
 
+    async def prompt(self, text: str, *, tenant: str = "") -> list[int]:
+        token_ids = [ord(character) for character in text]
+        self._check("prompt", token_ids)
+        return token_ids
+
     async def encode(
         self, text: str, add_special_tokens: bool = True, *, tenant: str = ""
     ) -> list[int]:

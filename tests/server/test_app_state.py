@@ -126,6 +126,7 @@ async def test_the_cache_says_how_it_is_stored(
     assert coded["kv_cache_dtype_skip_layers"] == "0,29"
     assert (coded["bytes_per_token"], coded["narrower_cache_dtype"]) == ("12944", "")
     assert coded["kv_retention"] == "window:64"
+    assert coded["kv_cache_size_tokens"] == str(engine.stored.num_tokens)
     assert coded["max_model_len"] == str(engine.max_model_len)
     engine.stored = None
     assert (await labels())["cache_dtype"] == ""

@@ -9,6 +9,7 @@ import pytest
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.formats import CODED_FORMATS
 from pagoda.cache.latent import LatentLayerSpec, latent_format
+from pagoda.cache.layers import SlidingWindowLayerSpec
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
@@ -43,7 +44,7 @@ def test_a_plain_cache_says_its_dtype_and_what_eight_bits_would_take() -> None:
     plain = stored(CacheFormats())
     assert str(plain) == "bfloat16: 23,040 bytes a token"
     narrower = ("int8_per_token_head", "12240")
-    assert plain.label_values() == ("auto", "", "23040", *narrower, *REST[2:])
+    assert plain.label_values() == ("auto", "", "23040", *narrower, *REST[2:], "46592")
     wide = stored(CacheFormats("int8_per_token_head"), "float32").label_values()
     assert wide[LABELS.index("dtype")] == "float32", "whatever the cache is stored in"
     assert str(stored(CacheFormats(), "float32")) == "float32: 46,080 bytes a token"
@@ -57,7 +58,7 @@ def test_codes_are_held_against_the_dtype_in_the_same_memory() -> None:
     assert str(coded) == (
         "int8_per_token_head: 12,240 bytes a token, 87,712 tokens where bfloat16 would hold 46,592"
     )
-    assert coded.label_values() == ("int8_per_token_head", "", "12240", *REST)
+    assert coded.label_values() == ("int8_per_token_head", "", "12240", *REST, "87712")
     assert coded.as_json()["bytes_per_token"] == 12_240
 
 
@@ -108,7 +109,20 @@ def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> No
     found = stored_cache(
         "auto", "bfloat16", layers, capacity, odd_heads, CODED_FORMATS, FULL_ATTENTION
     )
-    assert found.label_values() == ("auto", "", "480", *REST[:-1], "64")
+    told = str(found.num_tokens)
+    assert found.label_values() == ("auto", "", "480", *REST[:-1], "64", told)
+
+
+def test_the_metric_says_what_the_log_says() -> None:
+    slides = SlidingWindowLayerSpec(AttentionLayerSpec(3, 64, "bfloat16"), 100)
+    spec = CacheSpec((slides, AttentionLayerSpec(3, 64, "bfloat16")), 16, under_way_tokens=64)
+    capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=1000)
+    found = stored_cache(
+        "auto", "bfloat16", ["bfloat16"] * 2, capacity, lambda names: spec, (), FULL_ATTENTION
+    )
+    told = int(found.label_values()[LABELS.index("kv_cache_size_tokens")])
+    assert told != capacity.num_blocks * 16
+    assert f"CPU KV cache size: {told:,} tokens" in "\n".join(capacity.log_lines("CPU"))
 
 
 def test_what_stays_is_told_by_its_name() -> None:

@@ -13,8 +13,10 @@ share of each. Where all layers need the same blocks they are one group, whateve
 Rules: vLLM 0.32; those before 0.9.2 made one group of everything.
 
 Pagoda's own blocks (`groups_of_equal_blocks`) all hold equally many tokens, so that one chain of
-hashes stands for all groups. Where layers are stored in different formats, the pages of all groups
-that lie in one place of a block take as much as the largest of them.
+hashes stands for all groups. A table has no more of them than its tokens fill, where vLLM's formula
+counts one to spare, for a window that does not begin with a block. Where layers are stored in
+different formats, the pages of all groups that lie in one place of a block take as much as the
+largest of them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.layer import CachedLayer
+from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import UnsupportedModelError
 
@@ -40,6 +43,8 @@ class CacheGroup:
     """Tokens of one of its blocks."""
     page_bytes: tuple[int, ...]
     """Each layer's part of a block, in the order of `layer_ids`, padding included."""
+    has_spare: bool = True
+    """A window may be counted one block more than the tokens fill."""
 
     def bytes_on(self, layer_ids: range) -> int:
         """Bytes of a block for those of its layers that are in `layer_ids`."""
@@ -48,7 +53,8 @@ class CacheGroup:
 
     def num_blocks(self, num_tokens: int, under_way_tokens: int) -> int:
         """Blocks that a request of `num_tokens` keeps."""
-        return self.layer.num_blocks(num_tokens, self.block_size, under_way_tokens)
+        kept = self.layer.num_blocks(num_tokens, self.block_size, under_way_tokens)
+        return kept if self.has_spare else min(kept, num_blocks_for(num_tokens, self.block_size))
 
 
 def form_groups(
@@ -102,7 +108,8 @@ def groups_of_equal_blocks(
         parts += [tuple(ids[first::num_groups]) for first in range(num_groups)]
     places = [max(pages[ids[place]] for ids in parts if place < len(ids)) for place in range(size)]
     return tuple(
-        CacheGroup(layers[ids[0]], ids, block_size, tuple(places[: len(ids)])) for ids in parts
+        CacheGroup(layers[ids[0]], ids, block_size, tuple(places[: len(ids)]), has_spare=False)
+        for ids in parts
     )
 
 

@@ -22,7 +22,7 @@ from pagoda.cli.prompts import PromptSource
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.request import SamplingParams
 
 if TYPE_CHECKING:
@@ -161,16 +161,19 @@ async def answer_all(
 ) -> Figures:
     """Run all prompts at once and write their answers in order.
 
-    Raises `InvalidRequestError` for the first prompt that is refused; those before it are written.
+    Raises `InvalidRequestError` for the first prompt that is refused, before any is begun.
     """
-    engine.start()
     started = time.perf_counter()
-    tasks = [
-        asyncio.create_task(_answer(engine, index, prompt, sampling, writer, chat))
-        for index, prompt in enumerate(prompts)
-    ]
+    tasks: list[asyncio.Task[RequestOutput]] = []
     outputs = []
     try:
+        token_ids = [
+            await _token_ids(engine, number, prompt, chat)
+            for number, prompt in enumerate(prompts, 1)
+        ]
+        engine.start()
+        for index, given in enumerate(token_ids):
+            tasks.append(asyncio.create_task(_answer(engine, index, given, sampling, writer)))
         for index, task in enumerate(tasks):
             output = await task
             writer.finish(index, prompts[index], output)
@@ -183,18 +186,24 @@ async def answer_all(
     return Figures.of(outputs, time.perf_counter() - started)
 
 
+async def _token_ids(engine: AsyncEngine, number: int, prompt: str, chat: bool) -> Sequence[int]:
+    """Of the prompt of that number. Raises `InvalidRequestError` that names it."""
+    try:
+        if chat:
+            return await engine.tokenizer.chat([{"role": "user", "content": prompt}], tenant="")
+        return await engine.tokenizer.prompt(prompt, tenant="")
+    except InvalidRequestError as error:
+        raise error.of(f"prompt {number}") from None
+
+
 async def _answer(
     engine: AsyncEngine,
     index: int,
-    prompt: str,
+    prompt: Sequence[int],
     sampling: SamplingParams,
     writer: TextWriter | JSONWriter,
-    chat: bool,
 ) -> RequestOutput:
-    given: str | list[int] = prompt
-    if chat:
-        given = await engine.tokenizer.chat([{"role": "user", "content": prompt}], tenant="")
-    stream = engine.generate(given, sampling, request_id=f"generate-{index}")
+    stream = engine.generate(prompt, sampling, request_id=f"generate-{index}")
     async with aclosing(stream) as outputs:
         last: RequestOutput
         async for last in outputs:

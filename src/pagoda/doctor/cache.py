@@ -45,9 +45,9 @@ def waste(traffic: Traffic, cache: Cache) -> float | None:
 
 
 def _size(cache: Cache) -> Iterator[str]:
-    if cache.num_tokens is not None and cache.num_blocks is not None:
+    if cache.fitting_tokens is not None and cache.num_blocks is not None:
         yield (
-            f"{count(cache.num_tokens)} tokens fit, in {count(cache.num_blocks)} blocks of "
+            f"{count(cache.fitting_tokens)} tokens fit, in {count(cache.num_blocks)} blocks of "
             f"{cache.block_size}"
         )
     if cache.kept is not None and cache.kept.num_tokens is not None:
@@ -95,8 +95,8 @@ def _residences(cache: Cache, engine: str = "") -> Iterator[Evidence]:
 
 
 def _evidence(engine: str, traffic: Traffic, cache: Cache) -> Iterator[Evidence]:
-    if cache.num_tokens is not None:
-        yield Evidence(f"{engine}:cache_config_info", cache.num_tokens, "tokens", "fit")
+    if cache.fitting_tokens is not None:
+        yield Evidence(f"{engine}:cache_config_info", cache.fitting_tokens, "tokens", "fit")
     if cache.usage is not None:
         name = f"{engine}:kv_cache_usage_perc"
         yield Evidence(name, cache.usage.mean, "share", "held in the mean")

@@ -70,14 +70,14 @@ def _short(
 
 def _has_room_for_longest(cache: Cache) -> bool:
     """A replica with half its tokens starts, as far as is known."""
-    if cache.max_model_len is None or cache.num_tokens is None:
+    if cache.max_model_len is None or cache.fitting_tokens is None:
         return True
-    return _AMPLE * cache.num_tokens / cache.num_replicas >= cache.max_model_len
+    return _AMPLE * cache.fitting_tokens / cache.num_replicas >= cache.max_model_len
 
 
 def _ample(engine: str, cache: Cache, sizes: OtherSizes, then: float) -> Finding:
     effect = "It frees half of the cache's memory; a peak of requests has less room then."
-    if cache.max_model_len is None or cache.num_tokens is None:
+    if cache.max_model_len is None or cache.fitting_tokens is None:
         effect += " The server starts only where one request of its longest length fits in."
     return Finding(
         "large_cache",

@@ -116,7 +116,9 @@ class Cache:
     num_blocks: int | None
     """Blocks of all replicas together."""
     num_tokens: int | None
-    """What fits, in all of them."""
+    """Tokens' worth of room in all of them."""
+    fitting_tokens: int | None
+    """What fits in requests of the longest length, as the log says: more, where a part stays."""
     max_model_len: int | None
     """Tokens of the longest request, for which each replica needs room."""
     num_replicas: int
@@ -198,22 +200,25 @@ def cache_of(window: Window) -> Cache:
     facts = window.info("cache_config_info")
     first = dict(facts[0]) if facts else {}
     block_size, num_blocks = _whole(first, "block_size"), _together(facts, "num_gpu_blocks")
+    in_blocks = None if block_size is None or num_blocks is None else block_size * num_blocks
     # Where layers differ, blocks do not tell how many tokens fit, and the engine says so itself.
-    num_tokens = _together(facts, "kv_cache_size_tokens")
-    if num_tokens is None and block_size is not None and num_blocks is not None:
-        num_tokens = block_size * num_blocks
+    told = _together(facts, "kv_cache_size_tokens")
+    fitting = in_blocks if told is None else told
+    kept = kept_of(first.get("kv_retention", ""))
+    keeps_all = kept is None or kept.num_tokens is None
     on = first.get("enable_prefix_caching")
     return Cache(
         block_size=block_size,
         num_blocks=num_blocks,
-        num_tokens=num_tokens,
+        num_tokens=fitting if keeps_all else in_blocks,
+        fitting_tokens=fitting,
         max_model_len=_whole(first, "max_model_len"),
         num_replicas=max(len(window.engines), 1),
         dtype=first.get("cache_dtype"),
         weights_dtype=first.get("dtype"),
         skipped_layers=_layers(first.get("kv_cache_dtype_skip_layers", "")),
         narrower=_narrower(first),
-        kept=kept_of(first.get("kv_retention", "")),
+        kept=kept,
         overridden=first.get("num_gpu_blocks_override", "None") != "None",
         utilization=_number(first.get("gpu_memory_utilization")),
         prefix_caching=None if on is None else on == "True",

@@ -16,7 +16,12 @@ from pagoda.engine.build import assemble, load_model
 from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread, Order
-from pagoda.engine.intake import require_params
+from pagoda.engine.intake import (
+    require_options,
+    require_params,
+    require_request_id,
+    require_timeout,
+)
 from pagoda.engine.intake_threads import IntakeThreads
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
@@ -134,7 +139,7 @@ class AsyncEngine:
             self.engine.intake.prepare_grammars()
 
     def start(self) -> None:
-        """Start the engine's thread."""
+        """Start the engine's thread, once. Raises `EngineError` in a process that was forked."""
         self._thread.start()
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
@@ -172,6 +177,7 @@ class AsyncEngine:
         With `prompt_logprobs`, as in `SamplingParams`, nothing would be. Raises
         `InvalidRequestError` for a prompt that would be refused.
         """
+        require_options(options)
         size = len(prompt) if isinstance(prompt, str) else 0
         sampling = SamplingParams(max_tokens=1, prompt_logprobs=prompt_logprobs)
         make = partial(self.engine.intake.request, "", prompt, sampling, options, seed=0)
@@ -182,7 +188,7 @@ class AsyncEngine:
     async def cache_snapshot(self) -> CacheSnapshot:
         """The cache and the sequences that are in it, taken between two steps.
 
-        Raises `EngineError` once the engine's thread has ended.
+        Raises `EngineError` before the engine's thread has started, and once it has ended.
         """
         return await self._between_steps(self.engine.cache_snapshot)
 
@@ -231,12 +237,15 @@ class AsyncEngine:
         Raises `InvalidRequestError` before the first output, or later where a grammar turns out
         too complex to follow; `RequestTimeoutError` `timeout_s` after `arrived_at` on the event
         loop's clock, which is now where it is not given; `ShutDownError` if the engine is shut
-        down and `EngineError` if it fails.
+        down and `EngineError` if it fails, or was not started.
         """
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if arrived_at is None else arrived_at
         intake = self.engine.intake
+        require_request_id(request_id)
         require_params(sampling)
+        require_options(options)
+        require_timeout(timeout_s)
         seed = intake.draw_seed(sampling)  # here, where callers have an order
         make = partial(intake.request, request_id, prompt, sampling, options, seed=seed)
         expires_at = None if timeout_s is None else arrived_at + timeout_s

@@ -78,6 +78,10 @@ class AsyncTokenizer:
         chat = partial(self._checked.chat, to_answer=to_answer)
         return await self._threads.run(tenant, size, chat, messages, tools, options)
 
+    async def prompt(self, text: str, *, tenant: str) -> Sequence[int]:
+        """See `CheckedTokenizer.prompt`."""
+        return await self._threads.run(tenant, len(text), self._checked.prompt, text)
+
     async def encode(self, text: str, add_special_tokens: bool = True, *, tenant: str) -> list[int]:
         """See `CheckedTokenizer.encode`."""
         encode = self._checked.encode

@@ -22,6 +22,7 @@ from pagoda.engine.devices.cache_spec import asked_formats, cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.own_process import process_of_kernels
 from pagoda.engine.retention_rules import RetentionRules
 from pagoda.engine.sessions.arriving import ArrivingSessions
 from pagoda.engine.sessions.loads_beside_sessions import LoadsBesideSessions
@@ -103,7 +104,8 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     """Everything about the model that `options` name, its weights in memory.
 
     Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model or names a
-    tier that can be none, before weights are loaded wherever that can be told.
+    tier that can be none, before weights are loaded wherever that can be told; `EngineError` in a
+    process forked from one that has run kernels.
     """
     _require_key(options)
     for tier in options.kv_tiers:
@@ -120,6 +122,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     held.require_multiplied_in(options.activation_dtype)
     if options.quantization in RECIPES and not held.quantised:
         logger.warning(_NOTHING_QUANTISED, options.quantization)
+    process_of_kernels().require()
     loaded = prepared.load(files, spec, on_load)
     logger.info("weights: %s", held)
     return Model(
@@ -164,6 +167,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     `InvalidOptionError` for what the device cannot follow, and `CapacityError` if one request of
     the longest length does not fit into the cache.
     """
+    process_of_kernels().require()
     started = time.perf_counter()
     model.held.require_multiplied_in(options.activation_dtype)
     sized = model.loaded.size(options, model.max_model_len)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 from pagoda.engine.long_text import is_far_too_long
@@ -45,8 +46,7 @@ class CheckedTokenizer:
         Raises `InvalidRequestError` naming `field`, also for more than `encode` returns.
         """
         self._check_at_most(field, len(token_ids))
-        self.check_ids(field, token_ids)
-        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+        return self.tokenizer.decode(self.check_ids(field, token_ids), skip_special_tokens=False)
 
     def num_characters(self, messages: Sequence[Mapping[str, Any]]) -> int:
         """Of all that is said in a conversation, as far as it is one."""
@@ -106,17 +106,23 @@ class CheckedTokenizer:
         if not token_ids:
             raise InvalidRequestError("prompt", prompt, "must have at least one token")
         self._check_length("prompt", len(token_ids))
-        self.check_ids("prompt", token_ids)
-        return token_ids
+        return self.check_ids("prompt", token_ids)
 
-    def check_ids(self, field: str, token_ids: Sequence[int]) -> None:
-        """Raises `InvalidRequestError` naming `field` unless each is one of the model's tokens."""
+    def check_ids(self, field: str, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """Token ids, NumPy's among them, as Python's whole numbers.
+
+        Raises `InvalidRequestError` naming `field` unless each is one of the model's tokens.
+        """
         limit = f"token ids are whole numbers from 0 to {self._vocab_size - 1}"
-        for token_id in token_ids:
-            if isinstance(token_id, bool) or not isinstance(token_id, int):
-                raise InvalidRequestError(field, token_id, limit)
+        if not set(map(type, token_ids)) <= {int}:
+            for token_id in token_ids:
+                if isinstance(token_id, bool) or not isinstance(token_id, Integral):
+                    raise InvalidRequestError(field, token_id, limit)
+        plain = tuple(map(int, token_ids))
+        for token_id in plain:
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(field, token_id, limit)
+        return plain
 
     def _check_count(self, field: str, may_be_long: bool, num_tokens: int) -> None:
         """Refuse tokens that cannot fit before they are copied."""

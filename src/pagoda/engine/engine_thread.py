@@ -20,6 +20,7 @@ from functools import partial
 
 from pagoda.engine.core import Engine
 from pagoda.engine.news import News
+from pagoda.engine.own_process import OwnProcess
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import Streams, call_in
@@ -63,6 +64,7 @@ class EngineThread:
         self._has_failed = False
         """The last step could not be taken."""
         self._closing = threading.Lock()
+        self._process = OwnProcess()
         self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
         self.stats: EngineStats = engine.stats()
         """As of the last step."""
@@ -80,14 +82,24 @@ class EngineThread:
         return "".join(traceback.format_stack(frame)) if frame is not None else "it has ended"
 
     def start(self) -> None:
+        """Raises `EngineError` for a second time, and in a forked process."""
+        self._process.require()
+        if self._has_started:
+            raise EngineError("the engine was started before")
         self._thread.start()
+
+    @property
+    def _has_started(self) -> bool:
+        return self._thread.ident is not None
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """End every request that is left and wait for the thread to finish, `timeout_s` at most.
 
         False if it has not: a step or an order hangs, and whoever waits has been told
-        nevertheless. From then on it is waited for without a bound or not at all.
+        nevertheless. From then on it is waited for without a bound or not at all. Raises
+        `EngineError` in a forked process, where there is nothing to end.
         """
+        self._process.require()
         if self._has_given_up and timeout_s is not None:
             return not self._thread.is_alive()
         if self._thread.is_alive():
@@ -108,20 +120,24 @@ class EngineThread:
         with self._closing:
             self._is_closed = True
         if self._in_hand is not None:
-            self._in_hand.refuse(ShutDownError())
+            _tell_refused(self._in_hand, ShutDownError())
         with suppress(queue.Empty):
             while True:
-                self._inbox.get_nowait().refuse(ShutDownError())
+                _tell_refused(self._inbox.get_nowait(), ShutDownError())
         self._streams.tell_all(ShutDownError())
 
     def submit(self, order: Order) -> None:
         """Have something done between two steps.
 
-        Raises `ShutDownError` after `stop`, and `EngineError` if the thread has ended by itself.
+        Raises `ShutDownError` after `stop`, and `EngineError` before `start`, in a forked process,
+        and if the thread has ended by itself.
         """
+        self._process.require()
         with self._closing:
             if self._is_closed:
                 raise self._closing_error()
+            if not self._has_started:
+                raise EngineError("the engine was not started")
             self._inbox.put(order)
 
     def ask(self, request: Request, prompt: str | None, stream: Stream, *, streams: bool) -> None:
@@ -172,10 +188,10 @@ class EngineThread:
         try:
             order.do()
         except PagodaError as error:
-            order.refuse(error)
+            _tell_refused(order, error)
         except BaseException:  # a library's panic may be no `Exception`
             logger.exception("an order to the engine failed")
-            order.refuse(EngineError("the engine failed"))
+            _tell_refused(order, EngineError("the engine failed"))
         finally:
             self._in_hand = None
 
@@ -210,9 +226,9 @@ class EngineThread:
         self._engine.add(request, prompt, streams=streams)
 
     def _refuse(self, request_id: str, stream: Stream, error: PagodaError) -> None:
-        """The request could not be taken in; nothing is left of it."""
-        self._abort(request_id, stream)
+        """The request could not be taken in; its caller is told first, then nothing is left."""
         call_in(stream.loop, partial(stream.put, error))
+        self._abort(request_id, stream)
 
     def _abort(self, request_id: str, stream: Stream) -> None:
         if self._streams.close(request_id, stream):
@@ -246,6 +262,14 @@ class EngineThread:
 
     def _note_stats(self) -> None:
         self.stats = self._engine.stats()
+
+
+def _tell_refused(order: Order, error: PagodaError) -> None:
+    """Refuse an order. What fails in that is nobody's fault who gave another."""
+    try:
+        order.refuse(error)
+    except Exception:
+        logger.exception("an order to the engine could not be refused")
 
 
 def _tell_nobody(error: PagodaError) -> None:

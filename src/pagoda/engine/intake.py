@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,14 +11,35 @@ from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.engine.grammar import Grammar, Grammars
 from pagoda.engine.retention_rules import RetentionRules
 from pagoda.errors import ContextLengthError, InvalidRequestError
+from pagoda.limits import Real
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, Request, RequestOptions, SamplingParams
+
+_TIMEOUT = Real(0.0, math.inf)
 
 
 def require_params(params: object) -> None:
     """Raises `InvalidRequestError` naming `sampling_params` for anything else."""
     if not isinstance(params, SamplingParams):
         raise InvalidRequestError("sampling_params", params, "must be a SamplingParams")
+
+
+def require_options(options: object) -> None:
+    """Raises `InvalidRequestError` naming `options` for anything else."""
+    if not isinstance(options, RequestOptions):
+        raise InvalidRequestError("options", options, "must be a RequestOptions")
+
+
+def require_request_id(request_id: object) -> None:
+    """Raises `InvalidRequestError` naming `request_id` for what no request can be called."""
+    if not isinstance(request_id, str) or not request_id:
+        raise InvalidRequestError("request_id", request_id, "must be a string, not empty")
+
+
+def require_timeout(timeout_s: object) -> None:
+    """Raises `InvalidRequestError` naming `timeout_s` for what is no time."""
+    if timeout_s is not None:
+        _TIMEOUT.check("timeout_s", timeout_s)
 
 
 class Intake:

@@ -29,6 +29,7 @@ from pagoda.engine.prompt_forms import (
     in_plain_text,
     prompt_of,
     prompts_of,
+    tools_of,
 )
 from pagoda.engine.sessions.desk import SessionDesk
 from pagoda.engine.shared_steps import Inbox, SharedSteps
@@ -109,11 +110,12 @@ class LLM:
         kv_retention: str | None = None,
         cache_hint: str | None = None,
         session_id: str | None = None,
-        tools: Sequence[Mapping[str, Any]] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[RequestOutput]:
         """Answer a conversation, or several, through the model's chat template.
 
-        `tools`, in OpenAI's form, are described to the model; its calls stay text.
+        `tools`, in OpenAI's form, {"type": "function", "function": {"name": …}}, are described to
+        the model; its calls stay text.
         """
         asked = _asked(priority, cache_salt, kv_retention, cache_hint, session_id)
         prompts = [self._chat_prompt(each, tools) for each in conversations_of(messages)]
@@ -147,7 +149,7 @@ class LLM:
         kv_retention: str | None = None,
         cache_hint: str | None = None,
         session_id: str | None = None,
-        tools: Sequence[Mapping[str, Any]] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> Iterator[RequestOutput]:
         """The answer to a conversation as it grows; `tools` are those of `chat`."""
         asked = _asked(priority, cache_salt, kv_retention, cache_hint, session_id)
@@ -238,9 +240,9 @@ class LLM:
         return self.engine.intake.request(str(next(self._ids)), prompt, params, options)
 
     def _chat_prompt(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None
     ) -> list[int]:
-        return self.engine.intake.tokenizer.chat(in_plain_text(messages), tools)
+        return self.engine.intake.tokenizer.chat(in_plain_text(messages), tools_of(tools))
 
 
 def show_log() -> None:

@@ -238,7 +238,7 @@ class EngineOptions:
         places = [tier.place for tier in self.kv_tiers if isinstance(tier, TierOption)]
         for tier in self.kv_tiers:
             of_option = isinstance(tier, TierOption)
-            if not of_option and not isinstance(tier, Tier):
+            if not of_option and (isinstance(tier, type) or not isinstance(tier, Tier)):
                 raise InvalidOptionError("kv_tier", tier, "must be a string or a Tier")
             shared = is_shared(tier) if isinstance(tier, TierOption) else tier.is_shared
             if shared and self.kv_tier_key_file is None:

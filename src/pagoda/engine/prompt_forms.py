@@ -2,11 +2,13 @@
 
 "text", [1, 2], {"prompt": "text"}, {"prompt_token_ids": [1, 2]}    ──> text or token ids
 {"role": …, "content": [{"type": "text", "text": …}, …]}            ──> content as one text
+{"type": "function", "function": {"name": …}}                       ──> the same, checked
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from pagoda.errors import InvalidRequestError
@@ -19,7 +21,7 @@ Message = Mapping[str, Any]
 
 
 def prompts_of(prompts: Prompt | Sequence[Prompt]) -> list[str | Sequence[int]]:
-    """One prompt or many: a string, a mapping or a list of whole numbers is one.
+    """One prompt or many: a string, a mapping or a list of whole numbers, NumPy's too, is one.
 
     Raises `InvalidRequestError` naming `prompts`.
     """
@@ -30,7 +32,7 @@ def prompts_of(prompts: Prompt | Sequence[Prompt]) -> list[str | Sequence[int]]:
     except TypeError:
         limit = "must be text, token ids, or a list of those"
         raise InvalidRequestError("prompts", prompts, limit) from None
-    if batch and isinstance(batch[0], int):
+    if batch and isinstance(batch[0], Integral):
         return [batch]
     return [prompt_of(prompt, "prompts") for prompt in batch]
 
@@ -79,6 +81,24 @@ def in_plain_text(messages: Sequence[Message]) -> Sequence[Message]:
     if not isinstance(messages, Sequence):
         return messages
     return [_with_one_text(message) if _is_message(message) else message for message in messages]
+
+
+def tools_of(tools: Sequence[Mapping[str, Any]] | None) -> Sequence[Mapping[str, Any]]:
+    """Tools that a chat template can describe; None: none.
+
+    Raises `InvalidRequestError` naming `tools`.
+    """
+    if tools is None:
+        return ()
+    limit = "must be a list of {'type': 'function', 'function': {'name': …}}"
+    if isinstance(tools, str | bytes) or not isinstance(tools, Sequence):
+        raise InvalidRequestError("tools", tools, limit)
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(name, str) or not name or tool.get("type") != "function":
+            raise InvalidRequestError("tools", tool, limit)
+    return tools
 
 
 def _with_one_text(message: Message) -> Message:

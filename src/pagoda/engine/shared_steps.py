@@ -10,6 +10,7 @@ from functools import partial
 
 from pagoda.engine.core import Engine
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.own_process import OwnProcess
 from pagoda.errors import PagodaError
 from pagoda.request import Request
 
@@ -32,6 +33,7 @@ class SharedSteps:
         self._abandoned: deque[str] = deque()
         """Ids of requests that nobody waits for any more; appended to without the lock."""
         self._lock = threading.Lock()
+        self._process = OwnProcess()
 
     @contextmanager
     def running(
@@ -50,7 +52,8 @@ class SharedSteps:
             self._end_abandoned()
 
     def between(self, do: Callable[[], None]) -> None:
-        """Do something while no thread takes a step."""
+        """Do something while no thread takes a step. Raises `EngineError` in a forked process."""
+        self._process.require()
         try:
             with self._lock:
                 self._abort_abandoned()

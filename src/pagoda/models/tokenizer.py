@@ -105,9 +105,15 @@ class Tokenizer:
         return len(encoding)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of token ids; a character that is not complete becomes U+FFFD."""
-        # A batch leaves the interpreter's lock free while it is decoded.
-        [text] = self.backend.decode_batch([list(token_ids)], skip_special_tokens)
+        """The text of token ids; a character that is not complete becomes U+FFFD.
+
+        Raises `InvalidRequestError` for ids that no token can have.
+        """
+        try:  # a batch leaves the interpreter's lock free while it is decoded
+            [text] = self.backend.decode_batch([list(token_ids)], skip_special_tokens)
+        except OverflowError:
+            limit = f"token ids are whole numbers from 0 to {_LARGEST_ID}"
+            raise InvalidRequestError("token_ids", token_ids, limit) from None
         return text
 
     @cached_property

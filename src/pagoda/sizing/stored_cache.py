@@ -16,7 +16,7 @@ from pagoda.sizing.measured_cost import NARROWER
 LABELS = (
     *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
     *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention", "dtype"),
-    "max_model_len",
+    *("max_model_len", "kv_cache_size_tokens"),
 )
 """Of the metric `cache_config_info`: vLLM's names where it has them, then our own."""
 _LEAST_SAVED = 0.1
@@ -34,7 +34,7 @@ class StoredCache:
     layers_left_out: tuple[int, ...]
     """Numbers of the layers that keep `dtype` though another format was asked for."""
     num_tokens: int
-    """What it holds, in requests of the longest length."""
+    """What it holds, in requests of the longest length, as the log says."""
     bytes_per_token: float
     """Of all layers."""
     plain_num_tokens: int
@@ -88,6 +88,7 @@ class StoredCache:
             self.kv_retention,
             self.dtype,
             str(self.max_model_len),
+            str(self.num_tokens),
         )
 
 

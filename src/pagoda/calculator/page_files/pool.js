@@ -65,7 +65,8 @@ export class Pool {
   }
 
   blocksIn(group, tokens) {
-    return group.layer.numBlocks(tokens, group.blockSize, this.underWay);
+    const kept = group.layer.numBlocks(tokens, group.blockSize, this.underWay);
+    return group.noSpare ? Math.min(kept, ceilDiv(tokens, group.blockSize)) : kept;
   }
 
   /** Full blocks of a common beginning: a window's or a state's are private. */
@@ -115,6 +116,7 @@ export function pagodaPool(layers, stepTokens, { kind, requestsChoose }) {
   const groups = parts.map((own) => ({
     layer: own[0],
     blockSize: BLOCK_SIZE,
+    noSpare: true,
     pages: places.slice(0, own.length),
   }));
   const steps = Math.max(stepTokens, BLOCK_SIZE) * (kind === "GPU" ? 2 : 1);

@@ -39,6 +39,7 @@ from pagoda.engine.sessions.reports import (
 from pagoda.engine.sessions.session import Session
 from pagoda.engine.sessions.shelves import NOTHING_THERE, SessionShelves
 from pagoda.engine.sessions.support import SessionSupport
+from pagoda.errors import InvalidRequestError
 from pagoda.request import require_session_id
 from pagoda.tiers.names import BlockName
 from pagoda.tiers.segment import Row
@@ -173,9 +174,11 @@ class SessionDesk:
         """Bring a session into the cache out of a file, once all of that has been verified.
 
         The tenant's own session of that id, or of the exported one's, is another one then. Raises
-        `NoKeyError`, `SessionFileError`, and `InvalidRequestError` for an id that cannot be.
+        `NoKeyError`, `SessionFileError`, and `InvalidRequestError` for an id that cannot be or for
+        what is no file opened to read bytes, a path for one.
         """
         files = self._files
+        _require_binary(file)
         if session_id is not None:
             require_session_id(session_id)
         opened = files.open(file, tenant)
@@ -271,6 +274,15 @@ class SessionDesk:
     def _require_caching(self) -> None:
         if self._support.blocks is not None and not self._support.blocks.are_found:
             raise NoCachingError
+
+
+def _require_binary(file: BinaryIO) -> None:
+    try:
+        gives_bytes = file.read(0) == b""
+    except (AttributeError, OSError, ValueError):
+        gives_bytes = False
+    if not gives_bytes:
+        raise InvalidRequestError("file", file, 'must be a file, opened as by open(path, "rb")')
 
 
 def _present(names: Sequence[Row], rows: Sequence[CopiedRow]) -> list[tuple[BlockName, FrameBytes]]:

@@ -24,8 +24,11 @@ class NoTierError(RefusedError):
     """There is nowhere to save a session."""
 
     def __init__(self) -> None:
-        limit = "sessions are saved in a tier: start with --kv-tier, like disk:PATH,size=20GiB"
-        super().__init__("kv_tier", None, limit)
+        limit = (
+            "sessions are saved in a tier: start with --kv-tier, like disk:PATH,size=20GiB; on a "
+            "CPU host is none, since the cache lies in main memory itself"
+        )
+        super().__init__("kv_tier", "none in use", limit)
 
 
 class NoKeyError(RefusedError):

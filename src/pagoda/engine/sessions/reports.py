@@ -11,7 +11,9 @@ class SavedSession:
     """A session that lies in the tiers now, as far as that is."""
 
     session_id: str
+    """By which it is restored, or asked with."""
     num_tokens: int
+    """Of all of it."""
     num_saved_tokens: int
     """Of its leading full blocks, which are in a tier."""
 
@@ -21,7 +23,9 @@ class PresentSession:
     """A session that was brought into the cache, as far as there was room."""
 
     session_id: str
+    """By which it is restored, or asked with."""
     num_tokens: int
+    """Of all of it."""
     num_cached_tokens: int
     """Of its leading full blocks, which are in the cache."""
     reason: str | None
@@ -33,11 +37,15 @@ class ExportedSession:
     """A session as a file, which its receiver closes."""
 
     session_id: str
+    """By which it is restored, or asked with."""
     num_tokens: int
+    """Of all of it."""
     num_exported_tokens: int
+    """Of its leading full blocks, which are in the file."""
     file: BinaryIO
     """At its begin; nobody else finds it, and it goes when it is closed."""
     num_bytes: int
+    """Of the file."""
 
 
 NO_ROOM = "no_room"
