@@ -343,8 +343,9 @@ def crafted(sound: Hostile) -> Iterator[Hostile]:
         yield Hostile(f"GGUF: {name}", {GGUF_FILE: data})
     for name, data in crafted_headers():
         yield Hostile(f"safetensors: {name}", {**config, SINGLE_FILE: data})
+    sharded = {name: data for name, data in sound.files.items() if name != SINGLE_FILE}
     for name, data in crafted_indices():
-        yield Hostile(f"index: {name}", {**sound.files, INDEX_FILE: data})
+        yield Hostile(f"index: {name}", {**sharded, INDEX_FILE: data})
     for name, data in hostile_json(CONFIG_LIMITS):
         yield Hostile(f"config: {name}", {"config.json": data})
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pagoda.engine.prompt_forms import (
+    as_templates_want,
     conversations_of,
-    in_plain_text,
     prompt_of,
     prompts_of,
     tools_of,
@@ -79,7 +79,7 @@ def test_conversations_come_alone_or_in_a_list() -> None:
 def test_the_text_parts_of_a_message_are_joined() -> None:
     parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "pagoda"}]
     given = [{"role": "user", "content": parts, "name": "x"}, TURN]
-    assert in_plain_text(given) == [{"role": "user", "content": "a pagoda", "name": "x"}, TURN]
+    assert as_templates_want(given) == [{"role": "user", "content": "a pagoda", "name": "x"}, TURN]
     assert given[0]["content"] is parts, "the caller's message is left as it is"
 
 
@@ -88,21 +88,33 @@ def test_the_text_parts_of_a_message_are_joined() -> None:
 )
 def test_a_part_that_is_no_text_is_refused(part) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        in_plain_text([{"role": "user", "content": [part]}])
+        as_templates_want([{"role": "user", "content": [part]}])
     assert refused.value.field == "messages"
 
 
+def test_arguments_of_calls_that_are_text_are_read() -> None:
+    def calling(*arguments: object) -> dict[str, object]:
+        calls = [{"id": "1", "function": {"name": "f", "arguments": each}} for each in arguments]
+        return {"role": "assistant", "tool_calls": calls}
+
+    given = calling('{"x": 1}', "", "five", "[1]", {"x": 1})
+    assert as_templates_want([given]) == [calling({"x": 1}, {}, "five", "[1]", {"x": 1})]
+    assert given == calling('{"x": 1}', "", "five", "[1]", {"x": 1}), "left as it is"
+    odd = {"role": "assistant", "tool_calls": ["x", {}, {"function": "f"}]}
+    assert as_templates_want([odd]) == [odd]
+
+
 def test_what_is_no_message_is_left_for_the_tokenizer_to_refuse() -> None:
-    assert in_plain_text(["hello"]) == ["hello"]  # type: ignore[list-item]
+    assert as_templates_want(["hello"]) == ["hello"]  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("role", ["system", "user"])
 def test_a_message_that_says_nothing_is_refused(role: str) -> None:
     with pytest.raises(InvalidRequestError, match="has content") as refused:
-        in_plain_text([TURN, {"role": role, "contents": "hi"}])
+        as_templates_want([TURN, {"role": role, "contents": "hi"}])
     assert refused.value.field == "messages"
     called = {"role": "assistant", "tool_calls": []}
-    assert in_plain_text([called]) == [called]
+    assert as_templates_want([called]) == [called]
 
 
 CLOCK = {"type": "function", "function": {"name": "clock"}}

@@ -23,7 +23,7 @@ from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
 from pagoda.models.part import HeadRows, Part, RotatedHeads
 from pagoda.models.stored_tensors import MOST_TENSORS, stored_tensors
-from pagoda.models.tensor_files import INDEX_FILE
+from pagoda.models.tensor_files import INDEX_FILE, SINGLE_FILE
 
 
 def refused(match: str):
@@ -105,6 +105,18 @@ def test_beside_model_safetensors_others_are_not_read(tmp_path):
     for name in ("consolidated", "model"):
         save_file({name: torch.ones(1)}, tmp_path / f"{name}.safetensors")
     assert dict(SafetensorsCheckpoint(stored_tensors(tmp_path)).shapes) == {"model": (1,)}
+
+
+def test_model_safetensors_comes_before_an_index_of_an_earlier_save(tmp_path, caplog):
+    save_file({"new": torch.ones(1)}, tmp_path / SINGLE_FILE)
+    index = {"weight_map": {"old": "model-00001-of-00001.safetensors"}}
+    (tmp_path / INDEX_FILE).write_text(json.dumps(index))
+    assert list(stored_tensors(tmp_path)) == ["new"]
+    assert caplog.messages == []
+    save_file({"old": torch.ones(1)}, tmp_path / "model-00001-of-00001.safetensors")
+    assert list(stored_tensors(tmp_path)) == ["new"]
+    [told] = caplog.messages
+    assert f"{SINGLE_FILE} is read, and not the 1 files of {INDEX_FILE}" in told
 
 
 def test_all_tensors_of_the_largest_models_are_read_and_no_more(tmp_path):

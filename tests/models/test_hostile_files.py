@@ -99,7 +99,7 @@ LIMITS = {
         *(INDEX_LIMITS.most_bytes, INDEX_LIMITS.most_wide_bytes),
         *(INDEX_LIMITS.most_values, MOST_FILES),
     ),
-    "config.json, generation_config.json": (
+    "config.json, generation_config.json, chat_template.json": (
         *(CONFIG_LIMITS.most_bytes, CONFIG_LIMITS.most_values, MOST_DIGITS),
     ),
 }

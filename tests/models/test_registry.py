@@ -30,7 +30,7 @@ from family_agreement import (
 from latent_cases import LATENT_FAMILIES
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec
+from pagoda.models.decoder import Activation, DecoderSpec
 from pagoda.models.registry import ARCHITECTURES, decoder_spec
 
 LLAMA_3_1 = {
@@ -505,3 +505,21 @@ def test_a_needed_field_that_is_missing_is_named(architecture, field):
 def test_a_field_that_is_wrong_or_not_covered_is_named(architecture, fields, error, match):
     with pytest.raises(error, match=re.escape(match)):
         decoder_spec(small(architecture, **fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "activation"),
+    [
+        ({}, Activation.GELU_TANH),
+        ({"hidden_act": "gelu"}, Activation.GELU_TANH),
+        ({"hidden_act": "gelu_pytorch_tanh", "hidden_activation": None}, Activation.GELU_TANH),
+        ({"hidden_act": "silu"}, Activation.SILU),
+        ({"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}, Activation.GELU_TANH),
+    ],
+)
+def test_gelu_of_the_first_gemmas_means_its_tanh_form(fields, activation):
+    values = case_config(CASES["gemma"]).to_dict() | {"architectures": ["GemmaForCausalLM"]}
+    for name in ("hidden_act", "hidden_activation"):
+        values.pop(name, None)
+    spec = decoder_spec(ModelConfig(values | fields))
+    assert {layer.mlp.activation for layer in spec.layers} == {activation}

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from pagoda.server.reading import ToolCall
 
 LONG = "a." * 64
 NAMES = frozenset({"weather", "clock", "files.read-2", LONG})
+POINT = {"type": "object", "properties": {"x": {"type": "number"}}}
+TYPED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "warm": {"type": "boolean"},
+        "unit": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "place": {"$ref": "#/$defs/point"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "share": {"type": ["number", "null"]},
+        "level": {"enum": [1, 2]},
+    },
+    "$defs": {"point": POINT},
+}
+SCHEMAS: dict[str, dict[str, Any]] = {name: TYPED if name == "weather" else {} for name in NAMES}
 ROME, OSLO = '{"city": "Rome"}', '{"city": "Oslo </tool_call> \\" }"}'
 WEATHER_ROME, WEATHER_OSLO = ToolCall("weather", ROME), ToolCall("weather", OSLO)
 
@@ -19,6 +36,51 @@ def hermes(arguments: str, name: str = "weather") -> str:
 def llama(arguments: str) -> str:
     return f'{{"name": "weather", "parameters": {arguments}}}'
 
+
+def glm(*arguments: tuple[str, str], name: str = "weather", lines: str = "\n") -> str:
+    """As GLM-4.5 writes a call; GLM-4.7 writes no lines."""
+    pairs = (
+        f"<arg_key>{key}</arg_key>{lines}<arg_value>{value}</arg_value>{lines}"
+        for key, value in arguments
+    )
+    return f"<tool_call>{name}{lines}{''.join(pairs)}</tool_call>"
+
+
+def qwen_coder(*arguments: tuple[str, str], name: str = "weather") -> str:
+    """As Qwen3-Coder writes a call."""
+    pairs = (f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments)
+    return f"<tool_call>\n<function={name}>\n{''.join(pairs)}</function>\n</tool_call>"
+
+
+MANY = (
+    ("city", 'Rome "\\ é\n\n<b> </arg'),
+    ("days", " 5 "),
+    ("warm", "True"),
+    ("unit", "null"),
+    ("place", '{"x": 1.5}'),
+    ("tags", '["a", "b"]'),
+    ("share", "0.50"),
+    ("level", "2"),
+    ("other", "7"),
+)
+WEATHER_MANY = ToolCall(
+    "weather",
+    '{"city": "Rome \\"\\\\ é\\n\\n<b> </arg", "days": 5, "warm": true, "unit": null, '
+    '"place": {"x": 1.5}, "tags": ["a", "b"], "share": 0.50, "level": 2, "other": "7"}',
+)
+ODD = (
+    ("city", "5"),
+    ("days", "many"),
+    ("unit", "5"),
+    ("share", "NaN"),
+    ("warm", '"x"'),
+    ("level", "[1"),
+)
+WEATHER_ODD = ToolCall(
+    "weather",
+    '{"city": "5", "days": "many", "unit": "5", "share": "NaN", "warm": "\\"x\\"", "level": "[1"}',
+)
+CITY = (("city", "Rome"),)
 
 CUT_CALLS = (WEATHER_ROME, ToolCall("clock", '{"at": 1'))
 CALLS = f'[{{"name": "weather", "parameters": {ROME}}}, {{"name": "clock", "parameters": {{"at": 1'
@@ -179,5 +241,82 @@ READ: dict[str, tuple[str, str, str, tuple[ToolCall, ...]]] = {
         '{"name": "Bob", "parameters": 1}',
         (),
     ),
+    "GLM's": ("glm45", glm(*CITY), "", (WEATHER_ROME,)),
+    "GLM's of all kinds": ("glm45", glm(*MANY), "", (WEATHER_MANY,)),
+    "GLM's of no such kind": ("glm45", glm(*ODD), "", (WEATHER_ODD,)),
+    "GLM's in one line": ("glm45", glm(*MANY, lines=""), "", (WEATHER_MANY,)),
+    "GLM's two": (
+        "glm45",
+        f"Both.\n{glm(*CITY)}\n{glm(name='clock')} Now.",
+        "Both.\n\n Now.",
+        (WEATHER_ROME, ToolCall("clock", "{}")),
+    ),
+    "GLM's spaces": (
+        "glm45",
+        glm(("city", "\n a ")),
+        "",
+        (ToolCall("weather", '{"city": "\\n a "}'),),
+    ),
+    "GLM's unknown tool": ("glm45", glm(*CITY, name="rm"), glm(*CITY, name="rm"), ()),
+    "GLM's, cut": (
+        "glm45",
+        glm(*CITY)[: -len("me</arg_value>\n</tool_call>")],
+        "",
+        (ToolCall("weather", '{"city": "Ro'),),
+    ),
+    "GLM's, cut in a mark": (
+        "glm45",
+        glm(("days", "5")).removesuffix("ool_call>"),
+        "",
+        (ToolCall("weather", '{"days": 5'),),
+    ),
+    "GLM's half a name": ("glm45", "<tool_call>weat", "<tool_call>weat", ()),
+    "GLM's with something else": (
+        "glm45",
+        f"{glm(*CITY).removesuffix('</tool_call>')} there",
+        "\n there",
+        (ToolCall("weather", '{"city": "Rome"'),),
+    ),
+    "GLM's text": ("glm45", "a <tool_call> of two", "a <tool_call> of two", ()),
+    "Qwen3-Coder's": ("qwen3_coder", qwen_coder(*CITY), "", (WEATHER_ROME,)),
+    "Qwen3-Coder's of all kinds": ("qwen3_coder", qwen_coder(*MANY), "", (WEATHER_MANY,)),
+    "Qwen3-Coder's of no such kind": ("qwen3_coder", qwen_coder(*ODD), "", (WEATHER_ODD,)),
+    "Qwen3-Coder's two": (
+        "qwen3_coder",
+        f"Both.\n{qwen_coder(*CITY)}\n{qwen_coder(name='clock')} Now.",
+        "Both.\n\n Now.",
+        (WEATHER_ROME, ToolCall("clock", "{}")),
+    ),
+    "Qwen3-Coder's lines": (
+        "qwen3_coder",
+        qwen_coder(("city", "\n a\n"), ("unit", ""), ("other", "")),
+        "",
+        (ToolCall("weather", '{"city": "\\n a\\n", "unit": "", "other": ""}'),),
+    ),
+    "Qwen3-Coder's without lines": (
+        "qwen3_coder",
+        "<tool_call><function=weather><parameter=city>Rome</parameter></function></tool_call>",
+        "",
+        (WEATHER_ROME,),
+    ),
+    "Qwen3-Coder's without a closing tag": (
+        "qwen3_coder",
+        qwen_coder(*CITY).removesuffix("\n</tool_call>"),
+        "",
+        (WEATHER_ROME,),
+    ),
+    "Qwen3-Coder's, cut": (
+        "qwen3_coder",
+        qwen_coder(*CITY).partition("ter>\n</func")[0],
+        "",
+        (ToolCall("weather", '{"city": "Rome'),),
+    ),
+    "Qwen3-Coder's unknown tool": (
+        "qwen3_coder",
+        qwen_coder(*CITY, name="rm"),
+        qwen_coder(*CITY, name="rm"),
+        (),
+    ),
+    "Qwen3-Coder's text": ("qwen3_coder", "<tool_call>x", "<tool_call>x", ()),
 }
 """The form of an answer, its text, and the text and the calls in it."""

@@ -21,17 +21,20 @@ from server.calling_answers import (
     OSLO,
     READ,
     ROME,
+    SCHEMAS,
     WEATHER_OSLO,
     WEATHER_ROME,
+    glm,
     hermes,
     llama,
+    qwen_coder,
 )
 
 Said = list[str | ToolCall]
 
 
 def reader(form: Any) -> AnswerReader:
-    return begin_reading(form, NAMES)
+    return begin_reading(form, SCHEMAS)
 
 
 def cut(text: str, size: int) -> list[str]:
@@ -110,6 +113,10 @@ def test_text_outside_of_calls_is_told_as_it_comes() -> None:
         ("hermes", '<tool_call>{"name": "weather"]</tool_call>'),
         ("hermes", "<tool_call>" + " " * 300),
         ("mistral", "[TOOL_CALLS]weather: "),
+        ("glm45", "<tool_call>weather of"),
+        ("glm45", "<tool_call>rm<arg_key>"),
+        ("qwen3_coder", "<tool_call>\n<func>"),
+        ("qwen3_coder", "<tool_call>\n<function=rm>"),
         ("llama", '{"Rome": "warm"}'),
         ("llama", "<|python_tag|>print(1)"),
     ],
@@ -136,6 +143,25 @@ def test_arguments_are_told_as_they_come(name: str) -> None:
     for character in OSLO[3:]:
         assert streamed.feed(character, finished=False).calls == (CallPiece(0, character),)
     assert not any(streamed.feed(character, finished=False).calls for character in behind)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [("glm45", glm(("city", "Rome in"))), ("qwen3_coder", qwen_coder(("city", "Rome in")))],
+)
+def test_marked_strings_are_told_as_they_come(form: str, text: str) -> None:
+    streamed = reader(form)
+    before, _, behind = text.partition("Rome in")
+    told = [streamed.feed(each, finished=False).calls for each in (before, "Rome", " in", behind)]
+    assert [calls_told.arguments for [calls_told] in told] == ['{"city": "', "Rome", " in", '"}']
+
+
+@pytest.mark.parametrize(
+    ("form", "head"),
+    [("glm45", "<tool_call>weather<arg_key>"), ("qwen3_coder", "<tool_call><function=weather>")],
+)
+def test_a_marked_call_is_told_once_its_name_is_known(form: str, head: str) -> None:
+    assert reader(form).feed(head, finished=False).calls == (CallPiece(0, "{", "weather"),)
 
 
 def test_a_name_that_comes_last_is_waited_for() -> None:
@@ -200,7 +226,7 @@ def test_any_pieces_bring_the_same_and_are_looked_at_once(monkeypatch: pytest.Mo
     first = int(os.environ.get("SEED", SystemRandom().randrange(2**32)))
     for seed in range(first, first + 1200):
         random = Random(seed)
-        form = random.choice(["hermes", "mistral", "llama"])
+        form = random.choice(["glm45", "hermes", "llama", "mistral", "qwen3_coder"])
         text = "".join(random.choices(FRAGMENTS, k=random.randint(0, 40)))
         for parts in (cut(text, random.randint(1, 9)), [text]):
             CountingEnd.num_looked_at = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from pagoda.engine.checked_tokenizer import MOST_CHARACTERS_PER_TOKEN
 from pagoda.errors import ContextLengthError, InvalidRequestError
-from pagoda.server import call_arguments
 from pagoda.server.call_arguments import CallArguments
 from pagoda.server.value_limit import MAX_MEMBERS, MAX_VALUES
 from server.fake_engine import MAX_MODEL_LEN, FakeEngine
@@ -45,7 +45,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     def loads(text: str) -> None:
         raise AssertionError("read before it was measured")
 
-    monkeypatch.setattr(call_arguments.json, "loads", loads)
+    monkeypatch.setattr(json, "loads", loads)
 
 
 @pytest.mark.usefixtures("unread")

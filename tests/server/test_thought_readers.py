@@ -14,7 +14,7 @@ from pagoda.server.thought_forms import THOUGHT_FORMS, ThoughtForm, form_of
 from pagoda.server.thought_readers import Channels, TaggedThoughts, ThoughtReader
 from pagoda.server.tool_calls import PlainText
 from pagoda.server.tool_forms import begin_reading
-from server.calling_answers import NAMES, ROME, WEATHER_ROME, hermes
+from server.calling_answers import ROME, SCHEMAS, WEATHER_ROME, hermes
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 _FINAL = "<|start|>assistant<|channel|>final<|message|>"
@@ -95,7 +95,7 @@ ANSWERS: dict[str, tuple[str, str, list[Said]]] = {
 
 def reader(form: ThoughtForm) -> ThoughtReader:
     kind = Channels if form.body else TaggedThoughts
-    return kind(form, begin_reading("hermes", NAMES), is_open=form.is_open)
+    return kind(form, begin_reading("hermes", SCHEMAS), is_open=form.is_open)
 
 
 def read(reader: ThoughtReader, parts: list[str]) -> list[Said]:

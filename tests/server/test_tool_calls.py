@@ -8,10 +8,19 @@ from typing import Any
 import httpx
 import pytest
 
-from pagoda.models.tool_prompt import format_in, in_plain_messages
 from pagoda.server.reading import CallPiece, ToolCall, calls_in
 from pagoda.server.tool_choice import MAX_TOOLS
-from server.calling_answers import CALLS, CUT_CALLS, OSLO, READ, ROME, WEATHER_ROME, hermes
+from server.calling_answers import (
+    CALLS,
+    CUT_CALLS,
+    OSLO,
+    READ,
+    ROME,
+    WEATHER_ROME,
+    glm,
+    hermes,
+    qwen_coder,
+)
 from server.fake_engine import FakeEngine
 from server.sse import chat_text, events_of
 
@@ -300,37 +309,27 @@ async def test_a_name_reaches_the_template(client: httpx.AsyncClient, engine: Fa
         assert "name" not in second
 
 
-@pytest.mark.parametrize(
-    ("template", "form"),
-    [
-        ("{% if tools %}[TOOL_CALLS]", "mistral"),
-        ("{% if tools %}<tool_call>", "hermes"),
-        ('{% if tools %}{"name": function name, "parameters": dictionary of', "llama"),
-        ("{% if tools %}<|python_tag|>", "llama"),
-        ("{% if tools %}something else", None),
-        ("{{ messages }}", None),
-    ],
-)
-async def test_the_form_is_told_from_the_template(template: str, form: str | None) -> None:
-    assert format_in(template) == form
-
-
-async def test_a_template_without_tools_is_told_in_words() -> None:
-    function = {"name": "clock", "arguments": {"zone": "é"}}
-    messages: list[dict[str, Any]] = [
-        {"role": "system", "content": "Be kind."},
-        {"role": "assistant", "content": "Wait.", "tool_calls": [{"function": function}]},
-        {"role": "tool", "content": "noon"},
-    ]
-    system, assistant, user = in_plain_messages(messages, TOOLS)
-    assert system["content"].startswith("Be kind.\n\n# Tools")
-    assert json.dumps(TOOLS[0]) in system["content"]
-    said = "Wait.\n" + hermes('{"zone": "é"}', "clock")
-    assert assistant == {"role": "assistant", "content": said}
-    assert user == {"role": "user", "content": "<tool_response>\nnoon\n</tool_response>"}
-    assert in_plain_messages(HELLO, []) == HELLO
-    assert in_plain_messages(HELLO, TOOLS)[0]["role"] == "system"
-    assert "tool_calls" in messages[1]
+@pytest.mark.parametrize(("form", "write"), [("glm45", glm), ("qwen3_coder", qwen_coder)])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_marked_arguments_have_the_types_of_their_schema(
+    form: Any, write: Any, stream: bool, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.tokenizer.tool_format = form
+    text = write(("city", "5"), ("days", "5"))
+    engine.says = [text[start : start + 7] for start in range(0, len(text), 7)]
+    days = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    }
+    body = {"messages": HELLO, "tools": [tool("weather", days)], "stream": stream}
+    response = await client.post(URL, json=body)
+    if stream:
+        deltas = [event["choices"][0]["delta"] for event in events_of(response.text)]
+        calls = pieces_made([call for delta in deltas for call in delta.get("tool_calls", [])])
+    else:
+        [choice] = response.json()["choices"]
+        calls = [ToolCall(**call["function"]) for call in choice["message"]["tool_calls"]]
+    assert calls == [ToolCall("weather", '{"city": "5", "days": 5}')]
 
 
 # ---- over layers of the default model ----------------------------------------------------------

@@ -17,7 +17,7 @@ from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.quantization import SECTION, read_quantization
 from pagoda.models.registry import language_tensors
-from pagoda.models.tensor_files import INDEX_FILE, INDEX_LIMITS
+from pagoda.models.tensor_files import INDEX_FILE, INDEX_LIMITS, SINGLE_FILE
 from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import find_model, nearest_models
 
@@ -83,6 +83,9 @@ def _of_config(path: Path) -> ModelFacts:
 
 def _files_bytes(path: Path) -> int | None:
     """Bytes of the tensors, by the index or by the files themselves."""
+    single = path / SINGLE_FILE
+    if single.is_file():
+        return single.stat().st_size or None
     index = path / INDEX_FILE
     # a longer one, of very many experts, tells little more than the sizes of the files
     if index.is_file() and index.stat().st_size <= INDEX_LIMITS.most_bytes:

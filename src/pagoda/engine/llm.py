@@ -25,8 +25,8 @@ from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.prompt_forms import (
     Message,
     Prompt,
+    as_templates_want,
     conversations_of,
-    in_plain_text,
     prompt_of,
     prompts_of,
     tools_of,
@@ -242,7 +242,7 @@ class LLM:
     def _chat_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None
     ) -> list[int]:
-        return self.engine.intake.tokenizer.chat(in_plain_text(messages), tools_of(tools))
+        return self.engine.intake.tokenizer.chat(as_templates_want(messages), tools_of(tools))
 
 
 def show_log() -> None:

@@ -3,15 +3,18 @@
 "text", [1, 2], {"prompt": "text"}, {"prompt_token_ids": [1, 2]}    ──> text or token ids
 {"role": …, "content": [{"type": "text", "text": …}, …]}            ──> content as one text
 {"type": "function", "function": {"name": …}}                       ──> the same, checked
+{"tool_calls": [{"function": {"arguments": "{…}"}, …}], …}          ──> arguments as an object
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 from pagoda.errors import InvalidRequestError
+from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or a mapping of one of the two under the name that vLLM has for it."""
@@ -72,15 +75,45 @@ def conversations_of(
     return list(messages) if several else [messages]  # type: ignore[arg-type, list-item]
 
 
-def in_plain_text(messages: Sequence[Message]) -> Sequence[Message]:
-    """The same messages with the text parts of each content joined, as chat templates want them.
+def as_templates_want(messages: Sequence[Message]) -> Sequence[Message]:
+    """The same messages with the text parts of each content joined, and arguments of calls read.
 
     What is no message at all is left for the tokenizer to refuse. Raises `InvalidRequestError`
     naming `messages` for a part that is not text.
     """
     if not isinstance(messages, Sequence):
         return messages
-    return [_with_one_text(message) if _is_message(message) else message for message in messages]
+    return [
+        _with_arguments(_with_one_text(message)) if _is_message(message) else message
+        for message in messages
+    ]
+
+
+def read_arguments(text: str) -> dict[str, Any] | str:
+    """The arguments of a call for chat templates, who write their JSON themselves: what is no JSON
+    object stays text."""
+    try:
+        arguments = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(arguments, dict) or is_deeper_than(arguments, MAX_SCHEMA_DEPTH):
+        return text
+    return arguments
+
+
+def _with_arguments(message: Message) -> Message:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [_with_read_arguments(call) for call in calls]}
+
+
+def _with_read_arguments(call: Any) -> Any:
+    """What is no call is left for the tokenizer to refuse."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+        return call
+    return {**call, "function": {**function, "arguments": read_arguments(function["arguments"])}}
 
 
 def tools_of(tools: Sequence[Mapping[str, Any]] | None) -> Sequence[Mapping[str, Any]]:

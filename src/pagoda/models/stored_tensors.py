@@ -9,6 +9,7 @@ Nothing here needs PyTorch: the planner reads headers too.
 
 from __future__ import annotations
 
+import logging
 import math
 import mmap
 import struct
@@ -20,8 +21,10 @@ from typing import Any
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.json_file import JSONLimits, parse_json
 from pagoda.models.mapped import map_file
-from pagoda.models.tensor_files import tensor_files
+from pagoda.models.tensor_files import INDEX_FILE, SINGLE_FILE, shards_left_aside, tensor_files
 from pagoda.models.tensor_names import require_name
+
+logger = logging.getLogger("pagoda")
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """The dtypes that are covered, and what PyTorch calls them."""
@@ -57,9 +60,12 @@ class StoredTensor:
 def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
     """All tensors of a model directory: of one file, or of shards with an index.
 
-    Raises `ModelError` naming the file or tensor where one is missing, truncated, damaged or there
-    twice.
+    Shards that are not read are told in the log. Raises `ModelError` naming the file or tensor
+    where one is missing, truncated, damaged or there twice.
     """
+    if shards := shards_left_aside(directory):
+        told = "%s: %s is read, and not the %d files of %s beside it; remove those not meant"
+        logger.warning(told, directory, SINGLE_FILE, len(shards), INDEX_FILE)
     tensors: dict[str, StoredTensor] = {}
     for path in tensor_files(directory):
         found = _read_header(path)

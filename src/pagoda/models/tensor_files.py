@@ -10,6 +10,7 @@ from pagoda.models.json_file import JSONLimits, read_json
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
+_SHARDS = "model-*-of-*.safetensors"
 _SUFFIX = ".safetensors"
 
 INDEX_LIMITS = JSONLimits(most_bytes=2**24, most_values=2**18, names_twice=False)
@@ -22,22 +23,30 @@ _PICKLES = (".bin", ".pth", ".pt", ".ckpt")
 
 
 def tensor_files(directory: Path) -> list[Path]:
-    """The files of the index, or model.safetensors, or the only one there is.
+    """model.safetensors, or the files of the index, or the only one there is.
 
-    Beside model.safetensors others may lie that hold the same weights in another format. Raises
-    `ModelError` where there are none, or the index names what is not in the directory.
+    Beside model.safetensors others may lie: the same weights in another format, or the index and
+    the files of an earlier save. It comes first, as in transformers. Raises `ModelError` where
+    there are none, or the index names what is not in the directory.
     """
+    if (directory / SINGLE_FILE).is_file():
+        return [directory / SINGLE_FILE]
     index = directory / INDEX_FILE
     if index.is_file():
         return _of_index(directory, read_json(index, INDEX_LIMITS).get("weight_map"))
-    if (directory / SINGLE_FILE).is_file():
-        return [directory / SINGLE_FILE]
     found = sorted(directory.glob(f"*{_SUFFIX}"))
     if len(found) != 1:
         advice = _advice(directory) if not found else ""
         limit = f"holds {len(found)} {_SUFFIX} files; {SINGLE_FILE} or {INDEX_FILE} is needed"
         raise ModelError("model", str(directory), f"{limit}{advice}")
     return found
+
+
+def shards_left_aside(directory: Path) -> list[Path]:
+    """The files of a sharded save that lie, with its index, beside the model.safetensors that is
+    read instead."""
+    is_read = not ((directory / SINGLE_FILE).is_file() and (directory / INDEX_FILE).is_file())
+    return [] if is_read else sorted(directory.glob(_SHARDS))
 
 
 def _of_index(directory: Path, weight_map: Any) -> list[Path]:

@@ -23,7 +23,9 @@ from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles
 from pagoda.models.registry import find_family
+from pagoda.models.single_calls import has_several_calls, with_single_calls
 from pagoda.models.template_names import names_read_by
+from pagoda.models.template_traits import takes_one_call, takes_system
 from pagoda.models.tiktoken_file import splitting_of_ranks
 from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 from pagoda.models.user_text import UserText
@@ -31,6 +33,7 @@ from pagoda.models.user_text import UserText
 logger = logging.getLogger("pagoda")
 
 GENERATION_CONFIG_FILE = "generation_config.json"
+CHAT_TEMPLATE_FILE = "chat_template.json"
 
 Checked = TypeVar("Checked", contravariant=True)
 
@@ -147,6 +150,42 @@ class Tokenizer:
         return format_in(self._template.get_chat_template(tools=[{}]))
 
     @cached_property
+    def _takes_system(self) -> bool:
+        return takes_system(self._render)
+
+    @cached_property
+    def _takes_one_call(self) -> bool:
+        return takes_one_call(self._render)
+
+    def _for_template(
+        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """Messages and tools as the chat template takes them."""
+        if self._native_tool_format is None:
+            takes_system = not tools or self._takes_system
+            return in_plain_messages(messages, tools, takes_system=takes_system), ()
+        if any(has_several_calls(each) for each in messages) and self._takes_one_call:
+            return with_single_calls(messages), tools
+        return messages, tools
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
+    ) -> str:
+        """The text that the template makes of them; raises whatever it does."""
+        text: str = self._template.apply_chat_template(
+            list(messages),
+            tools=[dict(tool) for tool in tools] or None,
+            add_generation_prompt=options.add_generation_prompt,
+            continue_final_message=options.continue_final_message,
+            tokenize=False,
+            **self._user_text.cut(self._read(options.template_kwargs)),
+        )
+        return text
+
+    @cached_property
     def template_names(self) -> frozenset[str]:
         """What the chat template reads beside messages and tools, as `enable_thinking`."""
         if not self.has_chat_template:
@@ -169,7 +208,8 @@ class Tokenizer:
     ) -> list[int]:
         """The prompt of a conversation by the model's chat template.
 
-        `tools` are described as the template does it, or else in the system message.
+        `tools` are described as the template does it, or else in the system message, or before what
+        the user says first. Several calls at once are told one by one where it takes no more.
         `check_text` may refuse the text before it is tokenised, `check_count` the number of tokens
         before they are copied. Raises `InvalidRequestError` where the model has no template or the
         template refuses the messages.
@@ -185,16 +225,7 @@ class Tokenizer:
         given: list[dict[str, Any]] = self._user_text.cut([*messages])
         tools = self._user_text.cut(tools)
         try:
-            if self._native_tool_format is None:
-                given, tools = in_plain_messages(given, tools), ()
-            prompt: str = self._template.apply_chat_template(
-                given,
-                tools=[dict(tool) for tool in tools] or None,
-                add_generation_prompt=options.add_generation_prompt,
-                continue_final_message=options.continue_final_message,
-                tokenize=False,
-                **self._user_text.cut(self._read(options.template_kwargs)),
-            )
+            prompt = self._render(*self._for_template(given, tools), options)
         # the template is a program in the model's files: what it raises cannot be foreseen
         except Exception as error:
             reason = self._user_text.uncut(_first_line(error))
@@ -276,12 +307,22 @@ def _read_directory(files: ModelFiles) -> _Loaded:
         told = " ".join(str(error).split())[:_MOST_TOLD]
         limit = f"its tokenizer cannot be read: {told}"
         raise ModelError("model", str(path), limit) from error
+    if template.chat_template is None and (path / CHAT_TEMPLATE_FILE).is_file():
+        template.chat_template = _processors_template(path / CHAT_TEMPLATE_FILE)
     if splitting is not None:
         template.backend_tokenizer.pre_tokenizer = splitting.pre_tokenizer()
     eos = _generation_eos(path, template.backend_tokenizer)
     if template.eos_token_id is not None:
         eos.add(template.eos_token_id)
     return _Loaded(template.backend_tokenizer, frozenset(eos), lambda: template)
+
+
+def _processors_template(file: Path) -> str:
+    """The chat template of a model that sees: an older file of its processor has it alone."""
+    template = read_json(file).get("chat_template")
+    if type(template) is not str:
+        raise ModelError(f"{file.name} chat_template", template, "must be text")
+    return template
 
 
 def _config_for_transformers(path: Path, model_type: str, own_class: str | None) -> Any:

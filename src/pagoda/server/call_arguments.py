@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pagoda.engine.checked_tokenizer import MOST_CHARACTERS_PER_TOKEN
+from pagoda.engine.prompt_forms import read_arguments
 from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.server.value_limit import ValueCount
-from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
 
 
 class CallArguments:
@@ -24,20 +23,13 @@ class CallArguments:
         self._count = ValueCount()
 
     def read(self, text: str) -> dict[str, Any] | str:
-        """What chat templates are given, who write it themselves: what is no JSON object stays
-        text.
+        """See `read_arguments`.
 
         Raises `InvalidRequestError` naming `messages` for too much, before it is read.
         """
         self._check_length(len(text))
         self._check_values(text)
-        try:
-            arguments = json.loads(text or "{}")
-        except (ValueError, RecursionError):
-            return text
-        if not isinstance(arguments, dict) or is_deeper_than(arguments, MAX_SCHEMA_DEPTH):
-            return text
-        return arguments
+        return read_arguments(text)
 
     def _check_length(self, num_characters: int) -> None:
         self._num_characters += num_characters

@@ -1,37 +1,22 @@
 """Calls of tools in a JSON value that comes in pieces, told while it comes.
 
-    {"name": "weather", "arguments": {"city": "Rome"}}        or a list of such objects
-    └ held: is it a call? ─────────┘ └ told as it comes
-
-`JSONCalls` is written as a parser of text that is all there. Where the text ends too early it
-yields, and goes on in the next piece: each character is looked at once.
+{"name": "weather", "arguments": {"city": "Rome"}}        or a list of such objects
+└ held: is it a call? ─────────┘ └ told as it comes
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Generator
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
-from pagoda.server.json_end import JSONEnd, ScalarEnd, end_of
-from pagoda.server.reading import CallPiece
+from pagoda.server.call_parser import CallParser, NoCallError, Parsing
+from pagoda.server.json_end import JSONEnd, ScalarEnd
 
-Result = TypeVar("Result")
-Parsing = Generator[None, None, Result]
-"""Yields where it needs more text, and returns what it has read."""
-
-_SPACES = re.compile(r"[ \t\r\n]*")
 _ARGUMENTS = ("arguments", "parameters")
 
 
-class _NoCallError(Exception):
-    """What stands here is no part of a call."""
-
-
-class JSONCalls:
+class JSONCalls(CallParser):
     """Reads a JSON value that may be one call of the tools `names`, or a list of them.
 
     It is a call once its name is one of the tools, and its arguments have begun: an object, or the
@@ -52,48 +37,9 @@ class JSONCalls:
         Calls are numbered from `num_before` on. If `is_forced`, the value can be nothing but calls:
         each is told as soon as its name is known.
         """
-        self._names = names
+        super().__init__(names, num_before=num_before)
         self._is_forced = is_forced
-        self._index = num_before
-        """The number of the call that is being read, or of the next one."""
-        self._is_begun = False
-        """Something of that call was told."""
-        self._pieces: list[CallPiece] = []
-        self._text, self._at = "", 0
-        self._held: list[str] = []
-        self._held_from = 0
-        self.is_over = False
-        """The value has ended, or what comes is no part of it."""
-        self.is_refused = False
-        """What comes, or is held, is no call."""
         self._parsing = self._calls() if name is None else self._call_of(name)
-
-    @property
-    def num_calls(self) -> int:
-        """How many were begun, with those before this value."""
-        return self._index + self._is_begun
-
-    @property
-    def held(self) -> str:
-        """What was read since something was told."""
-        return "".join(self._held)
-
-    def read(self, text: str, position: int) -> int:
-        """Go on in `text` from `position`; returns the position behind what was read."""
-        self._text, self._at, self._held_from = text, position, position
-        try:
-            next(self._parsing)
-        except StopIteration:
-            self.is_over = True
-        except _NoCallError:
-            self.is_over = self.is_refused = True
-        self._held.append(self._text[self._held_from : self._at])
-        return self._at
-
-    def take_pieces(self) -> tuple[CallPiece, ...]:
-        """What was found since this was asked last."""
-        pieces, self._pieces = self._pieces, []
-        return tuple(pieces)
 
     def _calls(self) -> Parsing[None]:
         if (yield from self._take("{[")) == "{":
@@ -129,11 +75,10 @@ class JSONCalls:
                 yield from self._arguments(name)
             separator = yield from self._take(",}")
         if name is None:
-            raise _NoCallError
+            raise NoCallError
         if not has_arguments:
             self._tell(name, "{}")
-        self._index, self._is_begun = self._index + 1, False
-        self._hold_nothing()
+        self._end_call()
 
     def _call_of(self, name: str) -> Parsing[None]:
         yield from self._arguments(self._known(name))
@@ -143,26 +88,6 @@ class JSONCalls:
             yield from self._value(partial(self._tell, name))
         else:
             self._tell(name, _arguments_in((yield from self._whole())))
-
-    def _known(self, name: str) -> str:
-        if name not in self._names:
-            raise _NoCallError
-        return name
-
-    def _tell(self, name: str, arguments: str) -> None:
-        """The arguments of the call that is being read go on with this."""
-        if not self._is_begun:
-            self._pieces.append(CallPiece(self._index, arguments, name))
-            self._is_begun = True
-        elif self._pieces and self._pieces[-1].index == self._index:
-            last = self._pieces[-1]
-            self._pieces[-1] = replace(last, arguments=last.arguments + arguments)
-        elif arguments:
-            self._pieces.append(CallPiece(self._index, arguments))
-        self._hold_nothing()
-
-    def _hold_nothing(self) -> None:
-        self._held, self._held_from = [], self._at
 
     def _whole(self) -> Parsing[str]:
         """The text of the value that comes."""
@@ -178,7 +103,7 @@ class JSONCalls:
             start, self._at = self._at, end.look(self._text, self._at)
             tell(self._text[start : self._at])
             if end.is_broken:
-                raise _NoCallError
+                raise NoCallError
             if end.is_found:
                 return
             yield
@@ -187,23 +112,15 @@ class JSONCalls:
         """The next character behind white space, which must be one of those `wanted`."""
         character = yield from self._next()
         if character not in wanted:
-            raise _NoCallError
+            raise NoCallError
         self._at += 1
         return character
-
-    def _next(self) -> Parsing[str]:
-        """The next character behind white space, which is not taken."""
-        while True:
-            self._at = end_of(_SPACES, self._text, self._at)
-            if self._at < len(self._text):
-                return self._text[self._at]
-            yield
 
 
 def _string_in(text: str) -> str:
     value = _value_in(text)
     if not isinstance(value, str):
-        raise _NoCallError
+        raise NoCallError
     return value
 
 
@@ -217,7 +134,7 @@ def _arguments_in(text: str) -> str:
     try:
         written.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which no answer can carry
-        raise _NoCallError from None
+        raise NoCallError from None
     return written
 
 
@@ -225,4 +142,4 @@ def _value_in(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise _NoCallError from None
+        raise NoCallError from None

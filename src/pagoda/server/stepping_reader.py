@@ -6,6 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable
 
+from pagoda.server.call_parser import CallParser
 from pagoda.server.json_calls import JSONCalls
 from pagoda.server.reading import Reading, ReadingUnderWay
 from pagoda.server.tool_calls import AnswerReader
@@ -27,7 +28,7 @@ class SteppingReader(AnswerReader):
         """What is there to be read, how far it was, and the characters of the answer before it."""
         self._head = ""
         """What stands in front of the value that is being read."""
-        self._value: JSONCalls
+        self._value: CallParser
         self._reading = ReadingUnderWay()
         self._num_calls = 0
         """Calls before the value that is being read."""
@@ -49,16 +50,22 @@ class SteppingReader(AnswerReader):
     def _enter_value(self, position: int, name: str | None = None) -> bool:
         """The value begins at `position`, and its head where the reader is."""
         self._head, self._at = self._text[self._at : position], position
-        self._value = JSONCalls(self._names, name=name, num_before=self._num_calls)
+        self._value = self._begin_value(name)
         self._step = self._in_value
         return True
+
+    def _begin_value(self, name: str | None) -> CallParser:
+        """What reads the value behind a head, which may have the tool's name in it."""
+        return JSONCalls(self._names, name=name, num_before=self._num_calls)
 
     def _in_value(self, finished: bool) -> bool:
         value = self._value
         self._at = value.read(self._text, self._at)
         self._reading.call(value.take_pieces())
-        if not value.is_over and not finished:
-            return False
+        if not value.is_over:
+            if not finished:
+                return False
+            self._at = len(self._text)  # it breaks off, maybe within a mark
         head = "" if value.num_calls > self._num_calls else self._head
         is_call = value.num_calls > self._num_calls and not value.is_refused
         self._num_calls = value.num_calls

@@ -15,10 +15,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 
+from pagoda.server.held_text import num_held
 from pagoda.server.reading import CallPiece, Piece, Reading, ThoughtPiece
 from pagoda.server.thought_forms import IS_THOUGHT, ThoughtForm
 from pagoda.server.tool_calls import AnswerReader
-from pagoda.server.tool_forms import num_held
 
 _MOST_SPACES = 256
 """Characters of white space that may stand before the mark that an answer begins with."""

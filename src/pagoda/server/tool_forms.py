@@ -4,6 +4,9 @@
     Mistral        text [TOOL_CALLS][{"name": …, "arguments": {…}}, …]
                    text [TOOL_CALLS]name[ARGS]{…}[TOOL_CALLS]…     tokenizers from version 11 on
     Llama 3        {"name": …, "parameters": {…}}; {…}     with <|python_tag|> before it, or without
+    GLM-4.5        text <tool_call>name <arg_key>…</arg_key> <arg_value>…</arg_value> … </tool_call>
+    Qwen3-Coder    text <tool_call> <function=name> <parameter=…> … </parameter> … </function>
+                   </tool_call>
 
 What turns out to be no call is text as a whole, tags in it too.
 """
@@ -11,14 +14,22 @@ What turns out to be no call is text as a whole, tags in it too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pagoda.models.tool_prompt import ToolFormat
+from pagoda.server.call_parser import CallParser
+from pagoda.server.held_text import num_held
+from pagoda.server.marked_arguments import ArgumentMarks, MarkedArguments
 from pagoda.server.stepping_reader import SteppingReader
 from pagoda.server.tool_calls import AnswerReader
 
 _SPACE = r"[ \t\r\n]"
 _SPACES = rf"{_SPACE}{{0,64}}"
+_NAME = r"[\w.-]{1,128}"
+
+Schemas = Mapping[str, Mapping[str, Any]]
+"""Of the arguments of the tools that may be called, by the tools' names."""
 
 
 class TaggedCalls(SteppingReader):
@@ -101,7 +112,7 @@ class MistralCalls(TaggedCalls):
     """Mistral's two forms: a list of calls, or a call's name in front of its arguments."""
 
     _NAMED = (
-        rf"{_SPACES}([\w.-]{{1,128}}){_SPACE}?"
+        rf"{_SPACES}({_NAME}){_SPACE}?"
         rf"(?:\[CALL_ID\]\w{{1,32}})?(?:\[ARGS\])?{_SPACE}?(?=\{{)"
     )
     _HEAD = rf"(?:{_NAMED}|{TaggedCalls._HEAD})"
@@ -113,6 +124,43 @@ class MistralCalls(TaggedCalls):
     def _name_in(self, head: re.Match[str]) -> str | None:
         name: str | None = head[1]
         return name
+
+
+class MarkedCalls(TaggedCalls):
+    """A call's name, and its arguments each between marks."""
+
+    _MARKS: ArgumentMarks
+    _CLOSING = ""
+
+    def __init__(self, schemas: Schemas) -> None:
+        super().__init__(frozenset(schemas), "<tool_call>", self._CLOSING)
+        self._schemas = schemas
+
+    def _name_in(self, head: re.Match[str]) -> str:
+        return head[1]
+
+    def _begin_value(self, name: str | None) -> CallParser:
+        assert name is not None, "a head has it"
+        return MarkedArguments(self._MARKS, self._schemas, name, num_before=self._num_calls)
+
+
+class GLMCalls(MarkedCalls):
+    """GLM-4.5's: names and values of arguments are marked each."""
+
+    _HEAD = rf"{_SPACES}({_NAME}){_SPACES}(?=<arg_key>|</tool_call>)"
+    _HEAD_SO_FAR = rf"{_SPACES}[\w.-]*{_SPACES}(?:</?[a-z_]*)?"
+    _MARKS = ArgumentMarks(
+        "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>", own_lines=False
+    )
+
+
+class QwenCoderCalls(MarkedCalls):
+    """Qwen3-Coder's: marks have the names in them, and values lines of their own."""
+
+    _HEAD = rf"{_SPACES}<function=({_NAME})>"
+    _HEAD_SO_FAR = rf"{_SPACES}(?:<[a-z]*(?:=[\w.-]*)?)?"
+    _MARKS = ArgumentMarks("<parameter=", ">", "", "</parameter>", "</function>", own_lines=True)
+    _CLOSING = "</tool_call>"
 
 
 class BareCalls(SteppingReader):
@@ -157,26 +205,18 @@ class BareCalls(SteppingReader):
         return False
 
 
-_READERS: dict[ToolFormat, Callable[[frozenset[str]], AnswerReader]] = {
-    "hermes": lambda names: TaggedCalls(names, "<tool_call>", "</tool_call>"),
-    "mistral": MistralCalls,
-    "llama": BareCalls,
+_READERS: dict[ToolFormat, Callable[[Schemas], AnswerReader]] = {
+    "glm45": GLMCalls,
+    "hermes": lambda schemas: TaggedCalls(frozenset(schemas), "<tool_call>", "</tool_call>"),
+    "llama": lambda schemas: BareCalls(frozenset(schemas)),
+    "mistral": lambda schemas: MistralCalls(frozenset(schemas)),
+    "qwen3_coder": QwenCoderCalls,
 }
 
 
-def begin_reading(form: ToolFormat, names: frozenset[str]) -> AnswerReader:
-    """A reader of one answer of that form, which may call the tools `names`."""
-    return _READERS[form](names)
-
-
-def num_held(text: str, *marks: str) -> int:
-    """Characters at the end of `text` that may be the beginning of one of `marks`."""
-    return max(_num_begun(text, mark) for mark in marks)
-
-
-def _num_begun(text: str, mark: str) -> int:
-    sizes = range(min(len(mark) - 1, len(text)), 0, -1)
-    return next((size for size in sizes if text.endswith(mark[:size])), 0)
+def begin_reading(form: ToolFormat, schemas: Schemas) -> AnswerReader:
+    """A reader of one answer of that form, which may call the tools that `schemas` names."""
+    return _READERS[form](schemas)
 
 
 def _beginning_of(text: str) -> str:

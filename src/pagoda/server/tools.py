@@ -190,7 +190,9 @@ class ToolUse:
             return ToolReader(partial(ForcedArguments, self.choice.function.name), "stop")
         if self.choice == "required":
             return ToolReader(partial(ForcedCalls, self.names))
-        begin = partial(begin_reading, engine.tokenizer.tool_format, self.names)
+        functions = [tool.function for tool in self.tools]
+        schemas = {each.name: each.schema_of_arguments() for each in functions}
+        begin = partial(begin_reading, engine.tokenizer.tool_format, schemas)
         return ToolReader(begin if self.parallel else lambda: FirstCall(begin()))
 
 

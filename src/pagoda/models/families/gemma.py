@@ -15,14 +15,14 @@ DEFAULT_HEAD_DIM = 256
 
 
 def gemma(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
-    """`hidden_act` of the first checkpoints says gelu and means its tanh form."""
+    """The activation is `hidden_activation`, or else `hidden_act`."""
     sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS, head_dim=DEFAULT_HEAD_DIM)
     rope = parts.rope(config, sizes, max_model_len)
     parts.require_layer_types(config, None, sizes.num_layers)
     bias = config.boolean("attention_bias", default=False)
     layer = DecoderLayer(
         parts.attention(sizes, rope.spec, qkv_bias=bias, output_bias=bias),
-        parts.mlp(config, sizes, field="hidden_activation", default=ACTIVATION),
+        parts.mlp(config, sizes, field=_activation_field(config), default=ACTIVATION),
     )
     layers = (layer,) * sizes.num_layers
     decoder = parts.decoder(
@@ -34,6 +34,16 @@ def gemma(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
         tie_word_embeddings=True,
     )
     return as_gemma(decoder)
+
+
+def _activation_field(config: ModelConfig) -> str:
+    """`hidden_act` of the first checkpoints says gelu and means its tanh form, the default."""
+    is_newer = config.values.get("hidden_activation") is not None
+    return (
+        "hidden_activation"
+        if is_newer or config.values.get("hidden_act") == "gelu"
+        else "hidden_act"
+    )
 
 
 def as_gemma(decoder: DecoderSpec) -> DecoderSpec:
