@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -9,6 +10,12 @@ import psutil
 
 _PATIENCE_S = 10.0
 _POLL_S = 0.01
+
+
+def hear_interrupts() -> None:
+    """Of a process that is about to begin: SIGINT ends it, also where the tests run behind a shell
+    and hear none themselves."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def becomes_stopped(process: psutil.Process) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 import pagoda
 from cli.http_server import serving
-from processes import happens
+from processes import happens, hear_interrupts
 
 PART = b"x" * 2**18
 NUM_PARTS = 4
@@ -50,8 +50,9 @@ def exporting(url: str, file: Path, *before: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pagoda", "session", "export", "tea", str(file), "--url", url]
     source = Path(pagoda.__file__).parent.parent
     process = subprocess.Popen(
-        [*before, *command], cwd=source, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [*before, *command], cwd=source, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=hear_interrupts,
+    )  # fmt: skip
     assert happens(lambda: any(each.stat().st_size for each in parts(file)), 60)
     return process
 

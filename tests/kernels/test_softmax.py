@@ -101,6 +101,16 @@ def test_a_whole_row_has_the_bits_of_one_with_columns_behind_it(dtype: str, rows
     assert whole[1:] == among[1:]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [128, 192])
+def test_a_token_without_weight_stays_so_whatever_its_scale(dtype: str, width: int):
+    scores, scales = np.zeros(width, np.float32), np.ones((SCALE_ROWS, width), np.float32)
+    scores[5], scales[2:, 5] = -4000, np.inf
+    found = scaled(scores, 0, 128, scales, np.float32(0), dtype, (0, 1, 2, 3))
+    assert not found.weights[5]
+    assert (found.mass, found.offset) == pytest.approx((127, 127), rel=TOLERANCE[dtype])
+
+
 def scaled(
     scores: Array, begin: int, end: int, scales: Array, query_sum: np.float32, dtype: str,
     rows: tuple[int, ...], cap: float = 0.0,

@@ -91,6 +91,9 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
             ]
         },
     ),
+    "a message that is not answered": (MESSAGES, {"messages": HELLO, "max_tokens": 0}),
+    "a text beside nothing": (COMPLETIONS, {"prompt": TEXT, "messages": None, "input": None}),
+    "a chat beside nothing": (CHAT, {"messages": HELLO, "input": None, "stop_sequences": None}),
     "a response": (RESPONSES, {"input": TEXT}),
     "a response with instructions": (RESPONSES, {"input": HELLO, "instructions": "Be brief."}),
     "a response with tools": (
@@ -141,7 +144,7 @@ def used(usage: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", BODIES)
 def test_what_is_explained_is_what_the_request_finds(name: str, client: httpx.Client) -> None:
     url, asked = BODIES[name]
-    body = {**asked, LENGTHS.get(url, "max_tokens"): 1}
+    body = {LENGTHS.get(url, "max_tokens"): 1, **asked}
     posted(client, url, body)
     told = posted(client, "/cache/explain", body)
     prompts = told.get("prompts", [told])
@@ -201,7 +204,7 @@ def test_what_the_request_would_be_refused_for(
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_is_told_by_its_shape(name: str) -> None:
     url, asked = BODIES[name]
-    body = ExplainedBody.model_validate({**asked, LENGTHS.get(url, "max_tokens"): 1}).root
+    body = ExplainedBody.model_validate({LENGTHS.get(url, "max_tokens"): 1, **asked}).root
     kinds = {
         COMPLETIONS: "CompletionRequest",
         CHAT: "ChatCompletionRequest",

@@ -81,6 +81,32 @@ async def test_stops_are_asked_for_where_the_answer_may_be_text(
     assert said == ({f"{field} is ignored: {reason}"} if is_forced else set())
 
 
+@pytest.mark.parametrize("choice", CHOICES[CHAT])
+@pytest.mark.parametrize("url", [CHAT, RESPONSES])
+async def test_stop_tokens_likewise(
+    url: str, choice: str, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = [{"any": CALLS, "named": ROME}.get(choice, "I do not know.")]
+    body = {**BODIES[url], "stop": None, "stop_token_ids": [5]}
+    response = await client.post(url, json={**body, "tool_choice": CHOICES[url][choice]})
+    assert response.status_code == 200, response.text
+    is_forced = choice in ("any", "named")
+    assert engine.asked[-1]["sampling"].stop_token_ids == (() if is_forced else (5,))
+    assert len(warnings_in(response.json())) == is_forced
+
+
+@pytest.mark.parametrize("choice", CHOICES[CHAT])
+@pytest.mark.parametrize("url", BODIES)
+async def test_a_stop_that_is_none_is_refused_all_the_same(
+    url: str, choice: str, client: httpx.AsyncClient
+) -> None:
+    field = "stop_sequences" if url == MESSAGES else "stop"
+    body = {**BODIES[url], field: [""], "tool_choice": CHOICES[url][choice]}
+    response = await client.post(url, json=body)
+    assert response.status_code == 400
+    assert f"{field}=" in response.text
+
+
 @pytest.mark.parametrize("url", BODIES)
 async def test_without_stops_nothing_is_said(url: str, client: httpx.AsyncClient) -> None:
     body = {name: value for name, value in BODIES[url].items() if not name.startswith("stop")}

@@ -220,6 +220,26 @@ def test_a_write_that_breaks_off_leaves_the_last_one(
     ledger.close()
 
 
+def test_a_start_without_room_for_totals_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "usage.json"
+
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        for call in ("os.fsync", "os.pwrite"):
+            full.setattr(call, fail)
+        ledger = UsageLedger(FakeEngine(), file)  # type: ignore[arg-type]
+        assert "cannot be written: [Errno 28] No space left on device" in caplog.text
+        with pytest.raises(InvalidOptionError, match="is in use by another process"):
+            require_usable(file)
+    ledger.close()
+    assert json.loads(file.read_text())["since"] == ledger.since
+    require_usable(file)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -56,8 +56,10 @@ def _told(request: str, url: str, api_key: str | None) -> list[dict[str, Any]]:
             return prompts
         answer = client.post("/cache/explain", content=json.dumps(body), headers=_JSON)
         told = read_object(answer, "file", request)
-        several: list[dict[str, Any]] = told.get("prompts", [told])
-        return several
+        if "prompts" in told:
+            several: list[dict[str, Any]] = told["prompts"]
+            return several
+        return [read_object(answer, "file", request, "explanation")]
 
 
 def _body(request: str) -> dict[str, Any] | None:

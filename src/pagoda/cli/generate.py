@@ -161,16 +161,16 @@ async def answer_all(
 ) -> Figures:
     """Run all prompts at once and write their answers in order.
 
-    Raises `InvalidRequestError` for the first prompt that is refused, before any is begun.
+    Raises `InvalidRequestError` for a prompt that is refused, before any is begun, and with the
+    first one for what is asked of sampling.
     """
     started = time.perf_counter()
     tasks: list[asyncio.Task[RequestOutput]] = []
     outputs = []
     try:
-        token_ids = [
-            await _token_ids(engine, number, prompt, chat)
-            for number, prompt in enumerate(prompts, 1)
-        ]
+        token_ids = await asyncio.gather(
+            *(_token_ids(engine, number, prompt, chat) for number, prompt in enumerate(prompts, 1))
+        )
         engine.start()
         for index, given in enumerate(token_ids):
             tasks.append(asyncio.create_task(_answer(engine, index, given, sampling, writer)))

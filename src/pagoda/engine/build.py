@@ -105,7 +105,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
 
     Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model or names a
     tier that can be none, before weights are loaded wherever that can be told; `EngineError` in a
-    process forked from one that has run kernels.
+    process forked from one that has run kernels, or was about to.
     """
     _require_key(options)
     for tier in options.kv_tiers:

@@ -18,9 +18,9 @@ class OwnProcess:
         """Raises `EngineError` in a process that was forked from it."""
         if os.getpid() != self._pid:
             raise EngineError(
-                f"engines do not survive a fork, and process {self._pid} has run one before it "
-                f'forked this one: start processes by multiprocessing.get_context("spawn"), and '
-                f"make engines there"
+                f"engines do not survive a fork, and process {self._pid} has run one, or begun to "
+                f"load one, before it forked this one: start processes by "
+                f'multiprocessing.get_context("spawn"), and make engines there'
             )
 
 

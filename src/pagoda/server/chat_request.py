@@ -47,7 +47,8 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
             )
 
     def ignored(self) -> list[Ignored]:
-        return [*super().ignored(), *self.tool_use.ignored_stops("stop", self.stop)]
+        stops = self.tool_use.ignored_stops(stop=self.stop, stop_token_ids=self.stop_token_ids)
+        return [*super().ignored(), *stops]
 
     def telling(self) -> Telling:
         """What the answer tells beside what was said."""
@@ -79,7 +80,7 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self.logprobs else None
         try:
-            return self.sampling_with(max_model_len, **chosen)
+            return self.tool_use.without_stops(self.sampling_with(max_model_len, **chosen))
         except InvalidRequestError as error:
             if error.field != "logprobs":
                 raise

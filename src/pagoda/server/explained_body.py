@@ -31,9 +31,9 @@ def _kind_of(given: Any) -> type[BaseModel]:
     """What is no object is refused as a completion's body is."""
     if not isinstance(given, dict):
         return CompletionRequest
-    if any(name in given for name in _OF_RESPONSES):
+    if any(given.get(name) is not None for name in _OF_RESPONSES):
         return ResponsesRequest
-    if "messages" not in given:
+    if given.get("messages") is None:
         return CompletionRequest
     return MessagesBody if _is_of_messages(given) else ChatCompletionRequest
 
@@ -42,7 +42,8 @@ def _is_of_messages(given: dict[str, Any]) -> bool:
     """A body with `messages` says something that only Anthropic's API has."""
     choice = given.get("tool_choice")
     return (
-        any(name in given for name in _OF_MESSAGES)
+        any(given.get(name) is not None for name in _OF_MESSAGES)
+        or given.get("max_tokens") == 0
         or (isinstance(choice, dict) and choice.get("type") in _CHOICES_OF_MESSAGES)
         or any("input_schema" in tool for tool in _objects(given.get("tools")))
         or any(

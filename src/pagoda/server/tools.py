@@ -11,6 +11,7 @@ from pydantic import Field
 
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
+from pagoda.request import SamplingParams
 from pagoda.server.field_table import Ignored
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
 from pagoda.server.inner_body import InnerBody
@@ -170,15 +171,17 @@ class ToolUse:
         asked: dict[str, Any] = {} if form is None else {"structured_outputs": form}
         if self.is_free:  # some models write the tags around a call as special tokens
             asked["skip_special_tokens"] = False
-        if self.is_forced:
-            asked["stop"] = ()
         return asked
 
-    def ignored_stops(self, field: str, stops: Collection[str] | None) -> list[Ignored]:
-        """Stop strings of a call that must be made, which could end within its arguments' JSON."""
-        if not stops or not self.is_forced:
-            return []
-        return [Ignored(field, "an answer that must be a call ends where the call does")]
+    def without_stops(self, params: SamplingParams) -> SamplingParams:
+        """Nothing that is said within a call's JSON ends a call that must be made."""
+        return replace(params, stop=(), stop_token_ids=()) if self.is_forced else params
+
+    def ignored_stops(self, **stops: Collection[Any] | None) -> list[Ignored]:
+        """Those of the fields, by name, that `without_stops` takes away."""
+        reason = "an answer that must be a call ends where the call does"
+        given = stops if self.is_forced else {}
+        return [Ignored(field, reason) for field, value in given.items() if value]
 
     def reader(self, engine: AsyncEngine) -> ToolReader:
         """What finds the calls in the answers."""

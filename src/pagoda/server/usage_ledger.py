@@ -75,7 +75,7 @@ class UsageLedger:
             if kept is not None:
                 self.since, self._before = kept
             self._path = path
-            self._write(path)
+            self.save()
         except BaseException:
             self._lock.release()
             raise

@@ -29,10 +29,10 @@ class FileLock:
 
     def take(self) -> None:
         """Make the file where it is not there, and hold it. Raises `InUseError`."""
-        descriptor = self._locked(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
-        self._descriptor = descriptor
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._descriptor = descriptor = self._locked(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+        with suppress(OSError):  # for people to read; there may be no room for it
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
     def require_free(self) -> None:
         """Raises `InUseError`. Nothing is made, and a lock without a file is free.
@@ -54,6 +54,8 @@ class FileLock:
     def release(self) -> None:
         """Let another have it; nothing where it is not held."""
         if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)  # whoever has it next may not have said so yet
             os.close(self._descriptor)
             self._descriptor = None
 

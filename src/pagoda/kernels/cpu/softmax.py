@@ -238,13 +238,11 @@ class _Row:
         return load_vector(builder, builder.gep(self._scales, [place]), floats())
 
     def _times(self, weight: Any, row: int, column: Any) -> Any:
-        """A token that does not count stays at 0, whatever is beside it."""
+        """A token of weight 0 stays at 0, whatever is beside it."""
         builder = self._builder
-        product = builder.fmul(weight, self._read(row, column))
-        if self._is_whole:
-            return product
         nothing = constant(weight.type, 0.0)
         counts = builder.fcmp_ordered("!=", weight, nothing)
+        product = builder.fmul(weight, self._read(row, column))
         return builder.select(counts, product, nothing)
 
 

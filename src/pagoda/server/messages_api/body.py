@@ -145,7 +145,7 @@ class MessagesBody(ConversationBody):
 
     def ignored_stops(self) -> list[Ignored]:
         """What is asked for in vain where the answer must be a call."""
-        return self.tool_use.ignored_stops("stop_sequences", self.stop_sequences)
+        return self.tool_use.ignored_stops(stop_sequences=self.stop_sequences)
 
     def sampling(self, max_model_len: int) -> SamplingParams:
         """Raises `InvalidRequestError` for a value out of range."""
@@ -159,7 +159,7 @@ class MessagesBody(ConversationBody):
         if self.wants_prompt_alone:
             chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
         try:
-            return SamplingParams(**{**given, **chosen})
+            return self.tool_use.without_stops(SamplingParams(**{**given, **chosen}))
         except InvalidRequestError as error:
             if error.field != "stop":
                 raise

@@ -79,7 +79,9 @@ function bodyFor(turn) {
   }
   messages.pop(); // the answer that is asked for
   const body = { messages, temperature: $("temperature").valueAsNumber };
-  if ($("max-tokens").value) body.max_tokens = $("max-tokens").valueAsNumber;
+  const limit = $("max-tokens");
+  if (limit.max) bound(limit, Number(limit.max));
+  if (limit.value) body.max_tokens = limit.valueAsNumber;
   return body;
 }
 

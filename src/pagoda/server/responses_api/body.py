@@ -156,7 +156,7 @@ class ResponsesRequest(GenerationRequest):
 
     def ignored(self) -> list[Ignored]:
         asked = [*super().ignored(), *self.offered_tools.ignored()]
-        asked += self.tool_use.ignored_stops("stop", self.stop)
+        asked += self.tool_use.ignored_stops(stop=self.stop, stop_token_ids=self.stop_token_ids)
         if self.text is not None:
             asked += self.text.ignored()
         return asked
@@ -208,7 +208,7 @@ class ResponsesRequest(GenerationRequest):
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self._wants_logprobs else None
         with own_field_names():
-            return self.sampling_with(max_model_len, **chosen)
+            return self.tool_use.without_stops(self.sampling_with(max_model_len, **chosen))
 
     @property
     def _wants_logprobs(self) -> bool:
