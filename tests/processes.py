@@ -12,10 +12,11 @@ _PATIENCE_S = 10.0
 _POLL_S = 0.01
 
 
-def hear_interrupts() -> None:
-    """Of a process that is about to begin: SIGINT ends it, also where the tests run behind a shell
-    and hear none themselves."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def hear_signals() -> None:
+    """Of a process that is about to begin: SIGINT and SIGHUP end it, also where the tests run behind
+    a shell or under `nohup` and hear none themselves."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def becomes_stopped(process: psutil.Process) -> bool:

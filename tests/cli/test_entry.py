@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import pagoda
-from processes import hear_interrupts
+from processes import hear_signals
 
 SOURCE = Path(pagoda.__file__).parent.parent
 STARTING = """
@@ -50,7 +50,7 @@ def test_a_signal_is_heard_while_modules_load(
     result = subprocess.run(
         [sys.executable, *way, "--version"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"},
-        capture_output=True, text=True, timeout=50, check=False, preexec_fn=hear_interrupts,
+        capture_output=True, text=True, timeout=50, check=False, preexec_fn=hear_signals,
     )  # fmt: skip
     assert (result.returncode, result.stdout, result.stderr) == (128 + number, "", "")
 

@@ -14,7 +14,7 @@ import pytest
 
 import pagoda
 from cli.http_server import serving
-from processes import happens, hear_interrupts
+from processes import happens, hear_signals
 
 PART = b"x" * 2**18
 NUM_PARTS = 4
@@ -51,7 +51,7 @@ def exporting(url: str, file: Path, *before: str) -> subprocess.Popen[str]:
     source = Path(pagoda.__file__).parent.parent
     process = subprocess.Popen(
         [*before, *command], cwd=source, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        preexec_fn=hear_interrupts,
+        preexec_fn=hear_signals,
     )  # fmt: skip
     assert happens(lambda: any(each.stat().st_size for each in parts(file)), 60)
     return process
