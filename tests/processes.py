@@ -13,7 +13,7 @@ _POLL_S = 0.01
 
 
 def hear_signals() -> None:
-    """Of a process that is about to begin: SIGINT and SIGHUP end it, also where the tests run behind
+    """Of a process that is about to begin: SIGINT and SIGHUP end it, also where tests run behind
     a shell or under `nohup` and hear none themselves."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
