@@ -233,7 +233,9 @@ async def test_an_idle_engine_looks_again_whether_tiers_have_room(
     monkeypatch.setattr(type(engine.engine.transfers), "awaits_room", True)
     engine.start()
     await until(lambda: len(looks) > 3)
+    assert engine.is_alive
     await engine.shutdown()
+    assert len(looks) > 3
 
 
 async def test_after_shutdown_requests_are_refused(make_llm) -> None:

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
 
-def completion_routes(
-    engine: AsyncEngine, options: ServerOptions, prompts_of: Prompts
-) -> APIRouter:
+def completion_routes(engine: AsyncEngine, options: ServerOptions, prompts: Prompts) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
 
     @router.post(
@@ -53,19 +51,19 @@ def completion_routes(
         """Continue one or several prompts."""
         body.check(engine.model_names)
         tenant, tokenizer = tenant_of(request.scope), engine.tokenizer
-        prompts = await prompts_of.of_completion(request, body)
+        asked = await prompts.of_completion(request, body)
         echo = None
         if body.echo:
             texts = [
                 each
                 if isinstance(each, str)
                 else await tokenizer.decode(each, "prompt", tenant=tenant)
-                for each in prompts
+                for each in asked
             ]
             echo = Echo(texts, body.wants_prompt_alone, body.prompt_logprobs)
         begin = partial(CompletionAnswer, telling=body.telling())
         answer_id = new_id("cmpl")
-        return await respond(begin, answer_id, engine, options, request, body, prompts, echo)
+        return await respond(begin, answer_id, engine, options, request, body, asked, echo)
 
     return router
 

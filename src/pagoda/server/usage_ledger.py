@@ -52,8 +52,8 @@ class UsageLedger:
     def __init__(self, engine: AsyncEngine, path: Path | None) -> None:
         """Without a `path` totals begin with the engine.
 
-        Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or written, or
-        that another server keeps.
+        Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or locked, or
+        that another server keeps. What cannot be written is logged, and tried again.
         """
         self._engine = engine
         self._path: Path | None = None

@@ -86,27 +86,27 @@ def soften(
             with builder.if_then(partial):
                 _mask(builder, start, count, begin, end)
 
-        def finish(finished: _Row) -> None:
+        def finish(*, meets_keys: bool) -> None:
             factor = builder.select(is_capped, constant(F32, 1.0), scale)
-            top = builder.fmul(finished.highest(start), factor)
-            mass, offset = finished.weigh(start, target, factor, top)
+            top = builder.fmul(row.highest(start, meets_keys), factor)
+            mass, offset = row.weigh(start, target, factor, top, meets_keys)
             builder.store(builder.select(seen, top, constant(top.type, float(LOWEST))), marks)
             builder.store(mass, total)
             if row.has(VALUE_OFFSET):
                 builder.store(offset, offsets)
 
-        if beside.literal_value:
+        if row.has(KEY_SCALE):
             with builder.if_else(is_changed, likely=False) as (then, otherwise):
                 with then:
                     row.scale(start)
                     change()
-                    finish(row)
+                    finish(meets_keys=False)
                 with otherwise:
-                    finish(row.whole())
+                    finish(meets_keys=True)
         else:
             with builder.if_then(is_changed, likely=False):
                 change()
-            finish(row)
+            finish(meets_keys=False)
         with builder.if_then(builder.not_(seen)):
             row.clear(target)
             builder.store(constant(F32, 0.0), total)
@@ -118,26 +118,20 @@ def soften(
 
 
 class _Row:
-    """What is done to the scores and weights of a row, vector by vector."""
+    """What is done to the scores and weights of a row, vector by vector.
+
+    Scores may meet the scales of keys as they are read (`meets_keys`), or before (`scale`).
+    """
 
     def __init__(
-        self, builder: Any, paired: bool, beside: str, count: Any, scales: Any, query_sum: Any,
-        is_whole: bool = False,
-    ) -> None:  # fmt: skip
-        """is_whole: all columns count, and scores meet the scales of keys as they are read; else
-        they have met them (`scale`), where there are any."""
-        self._made_of = builder, paired, beside, count, scales, query_sum
+        self, builder: Any, paired: bool, beside: str, count: Any, scales: Any, query_sum: Any
+    ) -> None:
         self._builder, self._paired, self._count = builder, paired, count
         self._scales, self._beside = builder.inttoptr(scales, F32.as_pointer()), beside
-        self._is_whole = is_whole
         self._query_sum = None
         if self.has(KEY_OFFSET):
             self._query_sum = spread(builder, builder.load(query_sum), LANES)
         self.stored = ir.IntType(16) if paired else F32
-
-    def whole(self) -> _Row:
-        """The same, all of whose columns count."""
-        return _Row(*self._made_of, is_whole=True)
 
     def has(self, row: int) -> bool:
         """Whether there is that row of scales."""
@@ -150,7 +144,7 @@ class _Row:
             score = load_vector(self._builder, place, floats())
             store_vector(self._builder, self._with_keys(score, column), place)
 
-    def highest(self, start: Any) -> Any:
+    def highest(self, start: Any, meets_keys: bool) -> Any:
         """The largest of the scores."""
         builder = self._builder
 
@@ -160,18 +154,16 @@ class _Row:
         cells = _cells(builder, float(LOWEST))
         with cgutils.for_range_slice(builder, index(0), self._count, index(WIDTH)) as (first, _):
             for number, cell in enumerate(cells):
-                score = self._score(start, builder.add(first, index(number * LANES)))
+                score = self._score(start, builder.add(first, index(number * LANES)), meets_keys)
                 builder.store(pick(builder.load(cell), score), cell)
         return combine_lanes(builder, _together(builder, cells, pick), pick)
 
-    def _score(self, start: Any, column: Any) -> Any:
+    def _score(self, start: Any, column: Any, meets_keys: bool) -> Any:
         score = load_vector(self._builder, self._builder.gep(start, [column]), floats())
-        return self._with_keys(score, column) if self._is_whole else score
+        return self._with_keys(score, column) if meets_keys else score
 
     def _with_keys(self, score: Any, column: Any) -> Any:
         """Scores from a column on, by the scales and offsets of their keys."""
-        if not self.has(KEY_SCALE):
-            return score
         factor = self._read(KEY_SCALE, column)
         if self._query_sum is None:
             return self._builder.fmul(score, factor)
@@ -189,7 +181,9 @@ class _Row:
             bent = hyperbolic_tangent(builder, score)
             store_vector(builder, builder.fmul(bent, outward), place)
 
-    def weigh(self, start: Any, target: Any, scale: Any, highest: Any) -> tuple[Any, Any]:
+    def weigh(
+        self, start: Any, target: Any, scale: Any, highest: Any, meets_keys: bool
+    ) -> tuple[Any, Any]:
         """Write all weights; their sum, and that of their products with values' offsets: in 64
         lanes first, then the lanes in pairs.
 
@@ -202,7 +196,7 @@ class _Row:
         with cgutils.for_range_slice(builder, index(0), self._count, index(WIDTH)) as (first, _):
             for number, (mass, offset) in enumerate(zip(mass_cells, offset_cells, strict=True)):
                 column = builder.add(first, index(number * LANES))
-                score = self._score(start, column)
+                score = self._score(start, column, meets_keys)
                 power = powers_of_two(builder, fused(builder, score, factor, lowered), near)
                 weight, place = power, builder.gep(target, [column])
                 if self.has(VALUE_SCALE):

@@ -48,9 +48,9 @@ def responses_routes(
         """Go on with a conversation."""
         body.check(engine.model_names)
         shelf = store.of(tenant_of(request.scope))
+        items = await prompts.items_of(request, body)
+        asked = await prompts.of_items(request, body, items)
         with own_field_names():
-            items = await prompts.items_of(request, body)
-            asked = await prompts.of_items(request, body, items)
             is_kept = body.store is not False and options.response_store_bytes > 0
             answer_id, tools = f"resp_{uuid.uuid4().hex}", body.tool_use.reader(engine)
             keep = partial(shelf.put, answer_id, items) if is_kept else None
