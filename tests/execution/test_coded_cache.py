@@ -17,7 +17,9 @@ import calibrated_examples
 from pagoda.codecs import CALIBRATED, CODECS, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
+from pagoda.execution.cpu.layer_codes import coded_form, page_form
 from pagoda.execution.reference import reference_logits
+from pagoda.kernels.cpu.whole_form import TAKES_WHOLE
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
 from pagoda.storage.cpu_storage import CPUStorage
 
@@ -114,15 +116,51 @@ def test_what_is_stored_is_turned_back_in_bfloat16(name: str, block_size: int):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "block_size"),
-    [*product([torch.float32], (1, 24)), *product([torch.bfloat16], (8, 24, 32))],
+    ("name", "wide"),
+    [("int4", 16), ("turboquant_4bit_nc", 0), ("int4_per_token_head", 0),
+     ("int8_per_token_head", None), ("fp8_e4m3", None), ("bfloat16", None),
+     ("levels4-float16-offset/levels4-float16-offset", None)],
+)  # fmt: skip
+def test_queries_are_whole_where_keys_are_levels_in_a_basis(name: str, wide: int | None):
+    """And the model computes in bfloat16, on a CPU with the instructions for it."""
+    spec = MIXED.cache_spec(16, name)
+    layer = CPUStorage(spec, 4, [found_codec(each.dtype) for each in spec.layers]).layers[0]
+    assert page_form(layer, is_paired=True).wide == (wide if TAKES_WHOLE else None)
+    assert page_form(layer, is_paired=False).wide is None
+
+
+def test_layers_that_round_queries_otherwise_have_kernels_of_their_own():
+    plain = codec_of("levels4-float16-offset/levels4-float16-offset")
+    turned = codec_of("int4_per_token_head")
+    storage = CPUStorage(MIXED.cache_spec(16, "int4_per_token_head"), 4, [plain, turned])
+    first, second = storage.layers
+    assert coded_form(first)[:-1] == coded_form(second)[:-1]
+    assert coded_form(first) != coded_form(second)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "block_size", "other"),
+    [*product([torch.float32], (1, 24), [16]), (torch.bfloat16, 24, 8), (torch.bfloat16, 32, 16)],
     ids=str,
 )
-def test_blocks_may_have_any_size(dtype: torch.dtype, block_size: int):
-    whole = run("int4_per_token_head", [NUM_TOKENS], dtype=dtype)
+def test_blocks_may_have_any_size(dtype: torch.dtype, block_size: int, other: int):
+    """Where queries are whole in blocks of both sizes, or of neither."""
+    whole = run("int4_per_token_head", [NUM_TOKENS], block_size=other, dtype=dtype)
     logits = run("int4_per_token_head", [NUM_TOKENS], block_size=block_size, dtype=dtype)
     bound = 1e-2 if dtype == torch.float32 else 5e-2
     assert (logits - whole).abs().max() < bound * whole.abs().max()
+
+
+@pytest.mark.parametrize("name", ["int4", "int4_per_token_head"])
+def test_whole_queries_cost_less_than_bfloat16_does(name: str):
+    """Blocks of 24 have others, by which it is told."""
+    exact = run(name, [NUM_TOKENS])
+    whole, floating = (
+        run(name, [NUM_TOKENS], block_size=size, dtype=torch.bfloat16) for size in (16, 24)
+    )
+    error, cost = ((each - floating).square().mean().sqrt() for each in (whole, exact))
+    assert torch.equal(whole, floating) is not TAKES_WHOLE
+    assert error < 0.6 * cost
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

@@ -12,8 +12,10 @@ import pytest
 from numba.core.caching import CacheImpl
 
 from pagoda.kernels.cpu import kept_code
+from pagoda.kernels.cpu.attention_rows import load_routine
 from pagoda.kernels.cpu.number import number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
+from pagoda.kernels.cpu.whole_queries import round_queries_routine
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +53,13 @@ def test_each_form_has_a_file_that_later_starts_read(folder: Path):
     again = [adder(amount) for amount in (2, 3)]
     assert [routine.cache_hits for routine in again] == [1, 1]
     assert [sum_of(routine) for routine in again] == [3, 4]
+
+
+def test_a_form_has_one_name_however_often_it_is_made(folder: Path):
+    made = [routine.__wrapped__(64, 16) for routine in (round_queries_routine,) * 2]
+    made += [load_routine.__wrapped__(False, 64) for _ in range(2)]
+    assert [routine.cache_hits for routine in made] == [0, 1, 0, 1]
+    assert len(files(folder)) == 2
 
 
 def test_code_under_the_name_of_another_form_is_compiled_anew(folder: Path):

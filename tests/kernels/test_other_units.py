@@ -96,6 +96,26 @@ def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(kept, cpu, num_fo
     assert words == ["True", str(cpu == "sapphirerapids")] * 2 * num_forms
 
 
+WHOLE = """
+import re
+import sys
+
+from pagoda.kernels.cpu import page_product
+
+routine = page_product._score_routine(True, 64, 16, "levels-6.5.4.3---paths", 16)
+code = routine._library.get_asm_str()
+print(*(bool(re.search(each, code)) for each in sys.argv[1].split()))
+"""
+
+
+def test_whole_queries_are_read_from_memory_by_what_multiplies_bytes_and_shorts(kept):
+    features = ",".join(f"+{each}" for each in f"{UNITS['cooperlake']} avx512vbmi".split())
+    spread = r"[^\n]*\{1to16\}"
+    wanted = f"vpdpbusd{spread} vpdpwssd{spread} vpermb"
+    words = words_about_code(kept, "sapphirerapids", features, WHOLE, wanted)
+    assert words == ["True"] * 3
+
+
 def replacing(fields: str) -> str:
     """How a program begins whose CPU has other fields of `UNIT`."""
     return f"""

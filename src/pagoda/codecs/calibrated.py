@@ -117,7 +117,7 @@ class CalibratedCodec:
 
     def basis(self, head_size: int) -> Basis:
         """See `SideCodec`."""
-        return Basis(self.vectors, self.queries)
+        return Basis(self.vectors, self.queries, front=head_size // QUARTERS)
 
     def recall(self, vectors: Array) -> Array:
         """See `SideCodec`."""

@@ -45,6 +45,9 @@ class Basis(NamedTuple):
     """For what is stored."""
     queries: Array
     """For what meets it: x · q is what both products' product is. Its transpose turns back."""
+    front: int = 0
+    """Numbers, the first of a vector, that queries ask for much more than for others: whole
+    chunks."""
 
 
 class SideCodec(Protocol):

@@ -11,12 +11,15 @@ from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields
 from pagoda.kernels.cpu.turn import matrix_groups
 from pagoda.kernels.cpu.vector import UNIT
+from pagoda.kernels.cpu.whole_form import meets_whole
 from pagoda.storage.cpu_storage import CPULayer
 
 
 def page_form(layer: CPULayer, *, is_paired: bool) -> PageForm:
     """Codes are multiplied as bfloat16 where the model computes in it and a CPU multiplies pairs of
-    it; else, and in blocks of odd size, as float32.
+    it; else, and in blocks of odd size, as float32. But keys that are levels in a basis, which
+    spreads what queries ask for or knows where it is, meet queries as whole numbers, where the
+    model computes in bfloat16 and a CPU can.
 
     is_paired: the model's weights and activations are bfloat16.
     """
@@ -27,7 +30,10 @@ def page_form(layer: CPULayer, *, is_paired: bool) -> PageForm:
     paired = is_paired and UNIT.pairs and block_size % 2 == 0
     if codec is None:
         return PageForm(paired, size, block_size, value_dim=layer.value_size, latent=layer.latent)
-    return PageForm(paired, size, block_size, codec.key.code(size), codec.value.code(size))
+    key, basis = codec.key.code(size), codec.key.basis(size)
+    is_whole = is_paired and basis is not None and meets_whole(key, block_size)
+    wide = basis.front if basis is not None and is_whole else None
+    return PageForm(paired, size, block_size, key, codec.value.code(size), wide=wide)
 
 
 def fits(codec: Codec | None) -> tuple[str, str]:
@@ -40,7 +46,9 @@ def coded_form(layer: CPULayer) -> tuple[object, ...]:
     codec, size = layer.codec, layer.head_size
     if codec is None:
         return () if layer.latent is None else (layer.latent,)
-    return codec.key.code(size), codec.value.code(size), *fits(codec)
+    basis = codec.key.basis(size)
+    front = None if basis is None else basis.front
+    return codec.key.code(size), codec.value.code(size), *fits(codec), front
 
 
 def code_fields(layer: CPULayer, form: PageForm, kept: list[Array]) -> CodeFields:

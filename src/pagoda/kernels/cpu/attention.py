@@ -13,8 +13,9 @@ mass once all pieces are merged (gpt-oss, arXiv 2508.10925). Every sum has one o
 positions alone. So a row's result does not depend on the other rows of the batch, on how a prompt
 was cut into chunks, on where its blocks lie or on the number of threads; not in a single bit.
 
-Queries and p are rounded to the dtype of the cache before they meet K and V, and sums before they
-are turned back from the basis of values; all else is float32.
+Queries and p are rounded to the dtype of the cache before they meet K and V, or queries to whole
+numbers (`whole_form`), and sums before they are turned back from the basis of values; all else
+is float32.
 Few rows are worked on for all heads at once, because K of all heads lie side by side in a block,
 and memory is fastest when it is read in long runs; many rows one head at a time, so that they stay
 in cache. Tokens of sequences that share the blocks of a split are worked on together, so that the
@@ -49,7 +50,7 @@ from pagoda.kernels.cpu.attention_rows import (
 )
 from pagoda.kernels.cpu.attention_scratch import Scratch, scratch_of_rows, split_tokens
 from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem, work_item
-from pagoda.kernels.cpu.code_scales import scales_of
+from pagoda.kernels.cpu.code_scales import scales_of, sum_rows_routine
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.next_keys import put_next_keys
 from pagoda.kernels.cpu.number import integer_at, integers_at
@@ -57,9 +58,10 @@ from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import LayerPages, matrix_bytes
 from pagoda.kernels.cpu.routine import call
-from pagoda.kernels.cpu.softmax import WIDTH
+from pagoda.kernels.cpu.softmax import KEY_OFFSET, WIDTH
 from pagoda.kernels.cpu.team import Team, claim, claim_near, finish
 from pagoda.kernels.cpu.turn import turn_routine
+from pagoda.kernels.cpu.whole_queries import round_queries_routine
 
 _STRIP_ROWS = 96
 EVERY_TOKEN = 2**31 - 1
@@ -70,6 +72,8 @@ class RowRoutines(NamedTuple):
     """Addresses of what is done to rows beside the products; see `attention_rows`."""
 
     load: int
+    sum_queries: int
+    """0 where keys have no offsets, or queries are whole, whose sums are known."""
     soften: int
     merge: int
     clear: int
@@ -83,7 +87,7 @@ class RowRoutines(NamedTuple):
 def row_routines(form: PageForm, paired_out: bool) -> RowRoutines:
     """For a cache, and for results in bfloat16, or float32."""
     return RowRoutines(
-        load_routine(form.paired).address,
+        *_load_routines(form),
         soften_routine(form.paired, scales_of(form)).address,
         merge_routine().address,
         clear_routine().address,
@@ -91,6 +95,15 @@ def row_routines(form: PageForm, paired_out: bool) -> RowRoutines:
         finish_routine(paired_out).address,
         0 if form.value is None else turn_routine(form.head_dim, form.paired).address,
     )
+
+
+def _load_routines(form: PageForm) -> tuple[int, int]:
+    if form.wide is not None:
+        return round_queries_routine(form.head_dim, form.wide).address, 0
+    sum_queries = 0
+    if KEY_OFFSET in scales_of(form):
+        sum_queries = sum_rows_routine(form.paired, form.head_dim).address
+    return load_routine(form.paired, form.head_dim).address, sum_queries
 
 
 _MERGE_FIELDS = len(Merge._fields)
@@ -155,18 +168,18 @@ def _finish_rows(
 @njit(error_model="numpy")
 def _load_queries(
     queries: int, query_bytes: int, tokens: int, count: int, heads: Heads, shape: HeadShape,
-    routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
+    row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Take the queries of `count` tokens and some heads into the thread's memory."""
     first_head, end_head = heads
     call(
         row_routines.load,
-        (scratch.query, queries, query_bytes, tokens, count, first_head, end_head,
-         shape.group_size, shape.head_dim),
+        (scratch.query, scratch.query_steps, scratch.query_sums, queries, query_bytes, tokens,
+         count, first_head, end_head, shape.group_size),
     )  # fmt: skip
-    if routines.sum_queries != 0:
+    if row_routines.sum_queries != 0:
         rows = (end_head - first_head) * count * shape.group_size
-        call(routines.sum_queries, (scratch.query_sums, scratch.query, rows))
+        call(row_routines.sum_queries, (scratch.query_sums, scratch.query, rows))
 
 
 @njit(error_model="numpy")
@@ -198,7 +211,7 @@ def _attend_span(
     strip_size, has_scales = strip_tokens(shape.group_size), False
     for first in range(0, count, strip_size):
         strip = min(strip_size, count - first)
-        own = scratch_of_rows(scratch, first * shape.group_size, shape, pages.item_size)
+        own = scratch_of_rows(scratch, first * shape.group_size, shape, routines)
         rows, own_tokens = strip * shape.group_size, tokens + first * 8
         own_end = min(end, _positions(tiling.positions, own_tokens, strip)[1] + 1)
         if begin >= own_end:  # it lies behind all of them
@@ -219,7 +232,7 @@ def _attend_span(
             (own.scores, own.weights, own.width, used, tiling.positions, own_tokens, strip,
              heads[1] - heads[0], shape.group_size, origin, begin, own_end, window, layer.scale,
              layer.logit_cap, own.added_highest, own.added_mass, own.scales, own.query_sums,
-             own.offsets),
+             own.query_steps, own.offsets),
         )  # fmt: skip
         weigh_split(own, rows, values, pages, own_span, heads, shape, routines)
 
@@ -271,7 +284,7 @@ def _attend_item(
             scratch, layer.blocks, layer.pages, work, next_item, first_split, tiling, shape
         )
         _load_queries(
-            layer.sink_queries, layer.sink_bytes, tokens, count, heads, shape, routines,
+            layer.sink_queries, layer.sink_bytes, tokens, count, heads, shape,
             row_routines, scratch,
         )  # fmt: skip
         for origin in range(0, sinks, split_size):
@@ -282,8 +295,7 @@ def _attend_item(
             )  # fmt: skip
             _merge_piece(rows, value_dim, row_routines, scratch)
     _load_queries(
-        layer.queries, layer.query_bytes, tokens, count, heads, shape, routines, row_routines,
-        scratch,
+        layer.queries, layer.query_bytes, tokens, count, heads, shape, row_routines, scratch,
     )  # fmt: skip
     for split in range(first_split, work.end_split):
         origin = split * split_size

@@ -1,9 +1,9 @@
 """The two products of attention with one split of a context: with its keys, and with its values.
 
 Few rows decode codes on the way, again for each tile of rows. For many rows of a head codes are
-decoded once, to plain numbers. Both sum the same numbers in the same order, so no bit depends on
-which it was. Values that are a part of keys are always turned into values first. Coded latents
-become plain ones before either product, which then is as ever.
+decoded once, to plain numbers, or whole ones. Both sum the same numbers in the same order, so no
+bit depends on which it was. Values that are a part of keys are always turned into values first.
+Coded latents become plain ones before either product, which then is as ever.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def keys_of(
     if routines.unpack_keys == 0 or _decodes_on_the_way(rows, heads):
         return side
     call_at = routines.unpack_keys, routines.score_unpacked
-    size = shape.head_dim * pages.item_size
+    size = routines.key_groups * 4
     return _unpacked(scratch.keys, side, call_at, size, span, shape)
 
 
@@ -136,7 +136,6 @@ def score_split(
     """
     origin, begin, end = span
     block_size, layout = shape.block_size, pages.layout
-    stride = shape.head_dim * pages.item_size // 4
     first, last = begin // block_size, (end + block_size - 1) // block_size
     scores = scratch.scores + (first * block_size - origin) * 4
     for block in range(first, last, routines.score_blocks):
@@ -150,9 +149,9 @@ def score_split(
                 )
         call(
             keys.routine,
-            (scores + (block - first) * block_size * 4, scratch.width, scratch.query, stride,
-             keys.first, ahead, keys.block_bytes, keys.table, block, following, last, rows,
-             heads[1] - heads[0], keys.levels),
+            (scores + (block - first) * block_size * 4, scratch.width, scratch.query,
+             routines.query_groups, keys.first, ahead, keys.block_bytes, keys.table, block,
+             following, last, rows, heads[1] - heads[0], keys.levels),
         )  # fmt: skip
 
 

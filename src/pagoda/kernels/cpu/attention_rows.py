@@ -19,27 +19,30 @@ from pagoda.kernels.cpu.softmax import LOWEST, SCALE_ROWS, soften
 
 
 @cache
-def load_routine(paired: bool) -> Any:
+def load_routine(paired: bool, head_dim: int) -> Any:
     """For queries in bfloat16, which come in pairs, or float32."""
 
     def load_queries(
-        out: int, queries: int, row_bytes: int, tokens: int, count: int, first_head: int,
-        end_head: int, group_size: int, head_dim: int,
+        out: int, steps: int, sums: int, queries: int, row_bytes: int, tokens: int, count: int,
+        first_head: int, end_head: int, group_size: int,
     ) -> None:  # fmt: skip
-        """out = queries of `count` tokens and some KV heads, in the order of rows.
+        """out = queries of `count` tokens and some KV heads, in the order of rows; steps, [rows]
+        float32, what 1 stands for in each: 1. As `round_queries`, which writes sums, too.
 
         queries: float32, the heads first in each row; tokens: [count] int64, which rows.
         """
-        place = 0
+        row = 0
         for head in range(first_head, end_head):
             for t in range(count):
                 source = queries + integer_at(tokens, t, 64) * row_bytes
                 source += head * group_size * head_dim * 4
                 for i in range(group_size * head_dim):
-                    put_number(out, place + i, number_at(source, i, False), paired)
-                place += group_size * head_dim
+                    put_number(out, row * head_dim + i, number_at(source, i, False), paired)
+                for g in range(group_size):
+                    put_number(steps, row + g, np.float32(1.0), False)
+                row += group_size
 
-    return compiled(load_queries, 9)
+    return compiled(load_queries, 10)
 
 
 @cache
@@ -51,7 +54,7 @@ def soften_routine(paired: bool, scales: tuple[int, ...] = ()) -> Any:
         scores: int, weights: int, width: int, used: int, positions: int, tokens: int, count: int,
         num_heads: int, group_size: int, origin: int, begin: int, end: int, window: int,
         scale: int, logit_cap: int, highest: int, mass: int, scales: int, query_sums: int,
-        offsets: int,
+        query_steps: int, offsets: int,
     ) -> None:  # fmt: skip
         """From the scores of all rows to weights, highest and mass.
 
@@ -59,7 +62,8 @@ def soften_routine(paired: bool, scales: tuple[int, ...] = ()) -> Any:
         positions: int32, of token tokens[t]: [count] int64. A row sees tokens begin … end - 1, but
         none after its own and none before the `window` that ends there. scale: [1] float32,
         and logit_cap, which may be at 0: there is none. scales: [num_heads, `SCALE_ROWS`, used]
-        float32. query_sums, read, and offsets, written: [rows] float32. See `softmax`.
+        float32. query_sums and query_steps, read, and offsets, written: [rows] float32. See
+        `softmax`.
         """
         factor = number_at(scale, 0, False)
         cap = number_at(logit_cap, 0, False) if logit_cap != 0 else np.float32(0.0)
@@ -72,14 +76,15 @@ def soften_routine(paired: bool, scales: tuple[int, ...] = ()) -> Any:
                 first = max(position - window + 1, begin) - origin
                 last = min(position + 1, end) - origin
                 for _ in range(group_size):
+                    own = factor * number_at(query_steps, row, False)
                     soften(
                         scores + row * width * 4, weights + row * width * size, used, first, last,
-                        factor, cap, highest + row * 4, mass + row * 4, of_head,
+                        own, cap, highest + row * 4, mass + row * 4, of_head,
                         query_sums + row * 4, offsets + row * 4, paired, beside,
                     )  # fmt: skip
                     row += 1
 
-    return compiled(soften_rows, 20)
+    return compiled(soften_rows, 21)
 
 
 @cache

@@ -31,12 +31,14 @@ class Scratch(NamedTuple):
     added_highest: int
     added_mass: int
     query_sums: int
+    query_steps: int
+    """[rows] float32: what 1 stands for in queries that are whole numbers"""
     offsets: int
     scales: int
     """[heads, `SCALE_ROWS`, columns] float32"""
     keys: int
-    """K of a head and split as plain numbers, as products take them, and after them the numbers of
-    their blocks"""
+    """K of a head and split as plain or whole numbers, as products take them, and after them the
+    numbers of their blocks"""
     values: int
     """V likewise"""
     latents: int
@@ -68,7 +70,7 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     mass, added = highest + line, highest + 2 * line
     added_highest = added + line * shape.value_dim
     query_sums = added_highest + 2 * line
-    scales = query_sums + 2 * line
+    scales = query_sums + 3 * line
     keys = scales
     if routines.gather_scales != 0:
         keys += shape.num_kv_heads * SCALE_ROWS * width * 4
@@ -86,19 +88,22 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     end = next_keys + LINE_BYTES
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
-        query_sums, query_sums + line, scales, keys, values, latents, next_keys, width,
-        end,
+        query_sums, query_sums + line, query_sums + 2 * line, scales, keys, values, latents,
+        next_keys, width, end,
     )  # fmt: skip
 
 
 @register_jitable(error_model="numpy")
-def scratch_of_rows(scratch: Scratch, first: int, shape: HeadShape, item_size: int) -> Scratch:
+def scratch_of_rows(
+    scratch: Scratch, first: int, shape: HeadShape, routines: HeadRoutines
+) -> Scratch:
     """The same for the products of rows from number `first` on: scores and weights are all rows'
-    in turn. item_size: bytes of a number of queries."""
+    in turn."""
     return Scratch(
-        scratch.query + first * shape.head_dim * item_size, scratch.scores, scratch.weights,
+        scratch.query + first * routines.query_groups * 4, scratch.scores, scratch.weights,
         scratch.sums, scratch.highest, scratch.mass, scratch.added + first * shape.value_dim * 4,
         scratch.added_highest + first * 4, scratch.added_mass + first * 4,
-        scratch.query_sums + first * 4, scratch.offsets + first * 4, scratch.scales, scratch.keys,
+        scratch.query_sums + first * 4, scratch.query_steps + first * 4,
+        scratch.offsets + first * 4, scratch.scales, scratch.keys,
         scratch.values, scratch.latents, scratch.next_keys, scratch.width, scratch.end,
     )  # fmt: skip

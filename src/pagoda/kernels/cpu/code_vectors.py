@@ -78,22 +78,23 @@ class Levels:
 
 
 class VectorDecoder:
-    """See `Decoder`: on any CPU."""
+    """See `KeyDecoder` and `ValueDecoder`: on any CPU."""
 
     def __init__(self, code: VectorCode, paired: bool, at_once: int = 1) -> None:
         """paired: groups are two bfloat16; else one float32. at_once: groups of values that are
         decoded together, of which a block has a multiple."""
         self._code, self._paired, self.at_once = code, paired, at_once
+        self.groups = CHUNK // (1 + paired)
         self._levels: Levels | None = None
 
     def open(self, builder: Any, table: Any) -> None:
-        """See `Decoder`."""
+        """See `KeyDecoder`."""
         self._levels = Levels(builder, self._code, table)
 
     def keys(
         self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
     ) -> None:
-        """See `Decoder`: part by part of the lowest plane, and of each byte by byte."""
+        """See `KeyDecoder`: part by part of the lowest plane, and of each byte by byte."""
         assert self._levels is not None
         if self._code.is_path(width):
             self._path_keys(builder, width, sources, stride, group, add)
@@ -116,6 +117,10 @@ class VectorDecoder:
                 number = builder.add(first, index(part * lowest.num_bytes))
                 groups = [read(source, first, part) for source in sources]
                 add(builder.add(group, builder.udiv(number, index(pack))), groups)
+
+    def zeros(self, lanes: int) -> Any:
+        """See `KeyDecoder`."""
+        return constant(ir.VectorType(I32, lanes), 0)
 
     def _path_keys(
         self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
@@ -141,7 +146,7 @@ class VectorDecoder:
             add(builder.add(group, count), groups)
 
     def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
-        """See `Decoder`."""
+        """See `ValueDecoder`."""
         pack = 1 + self._paired
         found = self._values(builder, width, planes, pack * self.at_once)
         return [_as_group(builder, found[i : i + pack]) for i in range(0, len(found), pack)]

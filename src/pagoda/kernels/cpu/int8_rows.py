@@ -31,11 +31,10 @@ from pagoda.kernels.cpu.vector import (
     LANES,
     combine_lanes,
     index,
-    instruction,
     load_vector,
-    spread,
     store_vector,
 )
+from pagoda.kernels.cpu.whole_numbers import largest_size, rounded_whole
 
 SCALE, SUMS = SPAN, SPAN + 4
 """Bytes of a record before its scale and its sums."""
@@ -115,18 +114,14 @@ def _round_span(builder: Any, source: Any, record: Any) -> None:
         widened(builder, load_vector(builder, builder.gep(source, [index(first)]), halves))
         for first in range(0, SPAN, LANES)
     ]
-    largest = _largest(builder, numbers)
+    largest = largest_size(builder, numbers)
     scale = builder.fdiv(largest, constant(F32, MOST_CODE))
     is_zero = builder.fcmp_ordered("==", largest, constant(F32, 0.0))
     inverse = builder.fdiv(constant(F32, MOST_CODE), largest)
     inverse = builder.select(is_zero, constant(F32, 0.0), inverse)
     sums = []
     for number, values in enumerate(numbers):
-        product = builder.fmul(values, spread(builder, inverse, LANES))
-        codes = builder.fptosi(
-            instruction(builder, f"llvm.roundeven.v{LANES}f32", [product]),
-            ir.VectorType(I32, LANES),
-        )
+        codes = rounded_whole(builder, values, inverse)
         target = builder.gep(record, [index(number * LANES)])
         narrow = builder.trunc(codes, ir.VectorType(BYTE, LANES))
         store_vector(builder, builder.shuffle_vector(narrow, narrow, _order()), target)
@@ -136,19 +131,6 @@ def _round_span(builder: Any, source: Any, record: Any) -> None:
     for number, total in enumerate(sums):
         value = builder.fmul(scale, builder.sitofp(total, F32))
         _store_float(builder, value, record, SUMS + 4 * number)
-
-
-def _largest(builder: Any, numbers: Sequence[Any]) -> Any:
-    """The largest size of any number; one that is none is larger than all."""
-    kind = ir.VectorType(I32, LANES)
-    sizes = [
-        builder.and_(builder.bitcast(each, kind), constant(kind, 0x7FFFFFFF)) for each in numbers
-    ]
-
-    def larger(a: Any, b: Any) -> Any:
-        return builder.select(builder.icmp_signed(">", a, b), a, b)
-
-    return builder.bitcast(combine_lanes(builder, larger(*sizes), larger), F32)
 
 
 def _order() -> Any:

@@ -48,6 +48,11 @@ def look_up_shorts(builder: Any, tables: Sequence[Any], places: Any) -> Any:
     return instruction(builder, name, [first, places, second])
 
 
+def look_up_bytes(builder: Any, table: Any, places: Any) -> Any:
+    """[64] int8: of each byte the entry of a table, [64] int8, that its lowest six bits name."""
+    return instruction(builder, "llvm.x86.avx512.permvar.qi.512", [table, places])
+
+
 def rows_of_bytes(builder: Any, source: Any, stride: int, first: int, count: int) -> Any:
     """Rows of sixteen bytes, [16 · count] int8, `stride` bytes from one to the next."""
     if stride == LANES:

@@ -13,7 +13,7 @@ class PageForm(NamedTuple):
 
     paired: bool
     """Queries and weights are bfloat16, which come in pairs; else float32. So are K and V, or their
-    levels."""
+    levels; but see `wide`."""
     head_dim: int
     block_size: int
     key: VectorCode | None = None
@@ -23,6 +23,9 @@ class PageForm(NamedTuple):
     """Values are the first so many numbers of keys; None: they lie apart."""
     latent: LatentCode | None = None
     """Of those keys the first numbers, the values, are codes; None: they are plain."""
+    wide: int | None = None
+    """Numbers at the front of queries that have sixteen bits, where queries and keys meet as whole
+    numbers (`whole_form`); None: as `paired` says."""
 
     @property
     def item_size(self) -> int:

@@ -1,7 +1,8 @@
 """The products with K and with V in pages, as routines.
 
-They are made of `tile.Tile`, which says in which order is summed. They take addresses, and strides
-from row to row in groups of four bytes, one float32 or two bfloat16.
+They are made of `tile.Tile`, which says in which order is summed, or of whole numbers, whose sums
+have none (`whole_form`). They take addresses, and strides from row to row in groups of four bytes,
+one float32 or two bfloat16.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import register_jitable
 
-from pagoda.kernels.cpu.choose_reader import key_reader, value_reader
+from pagoda.kernels.cpu.choose_reader import key_reader, key_tile, value_reader
 from pagoda.kernels.cpu.code_scales import (
     add_offsets_routine,
     gather_scales_routine,
     scales_of,
-    sum_rows_routine,
 )
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_readers import Pages, Piece
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.shared_values import share_routine
-from pagoda.kernels.cpu.softmax import KEY_OFFSET, VALUE_OFFSET
+from pagoda.kernels.cpu.softmax import VALUE_OFFSET
 from pagoda.kernels.cpu.tile import (
     Chunks,
     Columns,
@@ -38,9 +38,10 @@ from pagoda.kernels.cpu.tile import (
     vector_lanes,
     vectors,
 )
-from pagoda.kernels.cpu.unpack import unpack_routine
+from pagoda.kernels.cpu.unpack import unpack_keys_routine, unpack_values_routine
 from pagoda.kernels.cpu.unpack_latents import unpack_latents_routine
 from pagoda.kernels.cpu.vector import I32, LINE_BYTES, index, pointer, row_pointers
+from pagoda.kernels.cpu.whole_form import key_groups, whole_form
 
 _TOKENS_AHEAD = 64
 _MOST_BLOCKS_AHEAD = LINE_BYTES // 8
@@ -66,15 +67,19 @@ class HeadRoutines(NamedTuple):
     weigh: int
     """Address of `weigh_tokens`, or 0: values are a part of keys, and unpacked first."""
     gather_scales: int
-    """Address of that routine, or 0: there are none. So the next two."""
-    sum_queries: int
+    """Address of that routine, or 0: there are none. So the next one."""
     add_offsets: int
     unpack_keys: int
-    """Address of `unpack`, or 0: they are plain numbers. So the next one for values, or `share`."""
+    """Address of `unpack_keys`, or 0: they are plain numbers. So the next one for values, or
+    `share`."""
     unpack_values: int
     score_unpacked: int
     """As `score` and `weigh`, of plain numbers."""
     weigh_unpacked: int
+    key_groups: int
+    """Groups of four bytes of a key that is no code, or none any more."""
+    query_groups: int
+    """From query to query: those, and what else a row has."""
     unpack_latents: int = 0
     """Address of that routine, or 0: there are no latents, or they are plain numbers."""
 
@@ -90,11 +95,12 @@ def head_routines(form: PageForm) -> HeadRoutines:
     texts = ["" if code is None else code.text for code in (form.key, form.value)]
     shape = (form.paired, form.head_dim, form.block_size)
     return HeadRoutines(
-        _score_routine(*shape, texts[0]).address,
+        _score_routine(*shape, texts[0], form.wide).address,
         blocks_at_once(form.block_size),
         _weigh_routine(*shape, texts[1]).address,
         *_scale_routines(form),
         *_unpack_routines(form),
+        *_groups(form),
     )
 
 
@@ -109,23 +115,23 @@ def _sharing_routines(form: PageForm, value_dim: int) -> HeadRoutines:
         score_blocks=blocks_at_once(block_size),
         weigh=0,
         gather_scales=0,
-        sum_queries=0,
         add_offsets=0,
         unpack_keys=0,
         unpack_values=share_routine(paired, value_dim, block_size).address,
         score_unpacked=0,
         weigh_unpacked=_weigh_routine(paired, value_dim, block_size, "").address,
+        key_groups=head_dim // (1 + paired),
+        query_groups=head_dim // (1 + paired),
         unpack_latents=unpack,
     )
 
 
-def _scale_routines(form: PageForm) -> tuple[int, int, int]:
-    scales, (paired, head_dim, block_size, key, value) = scales_of(form), form[:5]
+def _scale_routines(form: PageForm) -> tuple[int, int]:
+    scales, (block_size, key, value) = scales_of(form), form[2:5]
     if key is None or value is None or not scales:
-        return 0, 0, 0
+        return 0, 0
     return (
         gather_scales_routine(block_size, key.text, value.text).address,
-        sum_rows_routine(paired, head_dim).address if KEY_OFFSET in scales else 0,
         add_offsets_routine().address if VALUE_OFFSET in scales else 0,
     )
 
@@ -135,15 +141,23 @@ def _unpack_routines(form: PageForm) -> tuple[int, int, int, int]:
         return 0, 0, 0, 0
     shape = form[:3]
     return (
-        unpack_routine(*shape, form.key.text, "keys").address,
-        unpack_routine(*shape, form.value.text, "values").address,
-        _score_routine(*shape, "").address,
+        unpack_keys_routine(*shape, form.key.text, form.wide).address,
+        unpack_values_routine(*shape, form.value.text).address,
+        _score_routine(*shape, "", form.wide).address,
         _weigh_routine(*shape, "").address,
     )
 
 
+def _groups(form: PageForm) -> tuple[int, int]:
+    """Of a key, and of a query, which has its start where it is whole."""
+    groups = key_groups(form.paired, form.head_dim, form.wide)
+    return groups, groups + (form.wide is not None)
+
+
 @cache
-def _score_routine(paired: bool, head_dim: int, block_size: int, code: str) -> Any:
+def _score_routine(
+    paired: bool, head_dim: int, block_size: int, code: str, wide: int | None = None
+) -> Any:
     def score_tokens(
         out: int, out_stride: int, x: int, x_stride: int, keys: int, ahead: int, block_stride: int,
         table: int, first: int, following: int, last: int, rows: int, num_heads: int, levels: int,
@@ -156,11 +170,12 @@ def _score_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
         keys + b · block_stride bytes. Meanwhile as much is asked from memory at
         ahead + b · block_stride of the blocks from table[following] on. levels: tables of what
         codes stand for, of each head as `level_tables` says.
+        wide: as `PageForm` has it; x and keys that are no codes are groups of a `WholeForm` then.
         """
         _score_tokens(
             (out, out_stride, x, x_stride, keys, ahead, block_stride, table, first, following,
              last, rows, num_heads, levels),
-            paired, head_dim, block_size, code,
+            paired, head_dim, block_size, code, wide,
         )  # fmt: skip
 
     return compiled(score_tokens, 14)
@@ -168,15 +183,15 @@ def _score_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
 
 @emitted
 def _score_tokens(
-    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any
+    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any, wide: Any
 ) -> Any:
     size, is_paired = block_size.literal_value, paired.literal_value
-    num_blocks = blocks_at_once(size)
+    num_blocks, form = blocks_at_once(size), whole_form(head_dim, wide)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, keys, ahead, block_stride, table = values[:8]
         first, following, last, rows, num_heads, levels = values[8:]
-        keys_of = key_reader(code.literal_value, head_dim.literal_value, size, is_paired)
+        keys_of = key_reader(code.literal_value, head_dim.literal_value, size, is_paired, form)
         pages = Pages(builder, table, block_stride)
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
@@ -185,7 +200,7 @@ def _score_tokens(
             row = builder.add(builder.mul(head, rows), first_row)
             x_rows = _rows(builder, x, x_stride, row, count)
             out_rows = _rows(builder, out, out_stride, row, count)
-            tile = Tile(builder, is_paired, count, [n for _, n in columns] * num_blocks)
+            tile = key_tile(builder, is_paired, form, x_rows, [n for _, n in columns] * num_blocks)
 
             def add(group: Any, read: Sequence[Any]) -> None:
                 tile.add([builder.gep(each, [group]) for each in x_rows], read)
@@ -202,7 +217,7 @@ def _score_tokens(
                 emit_head = partial(emit_tile, head=heads.index)
                 _for_each_tile(builder, rows, piece, num_blocks, emit_head)
 
-    return routine_body(args, (paired, head_dim, block_size, code), emit)
+    return routine_body(args, (paired, head_dim, block_size, code, wide), emit)
 
 
 @cache

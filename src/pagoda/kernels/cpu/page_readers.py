@@ -1,7 +1,7 @@
 """How products read K and V in pages: as plain numbers, or as codes decoded on the way.
 
-A reader hands a tile its groups of four bytes, one float32 or two bfloat16: pointers to them, or
-the groups themselves in registers.
+A reader hands a tile its groups of four bytes, one float32 or two bfloat16, or whole numbers
+(`whole_keys`): pointers to them, or the groups themselves in registers.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class ValueReader(Protocol):
         ...
 
 
-class Decoder(Protocol):
-    """Makes groups of codes that lie as `vector_code` says."""
+class KeyDecoder(Protocol):
+    """Makes groups of the codes of keys that lie as `vector_code` says."""
 
     @property
-    def at_once(self) -> int:
-        """Groups of tokens of values that are decoded together; see `ValueReader`."""
+    def groups(self) -> int:
+        """Of a chunk."""
         ...
 
     def open(self, builder: Any, table: Any) -> None:
@@ -120,6 +120,30 @@ class Decoder(Protocol):
 
         stride: bytes from a row of tokens to the next.
         """
+        ...
+
+    def zeros(self, lanes: int) -> Any:
+        """A group of so many tokens' numbers that no bit is kept of."""
+        ...
+
+
+class KeyPart(NamedTuple):
+    """Chunks of keys, and what decodes them."""
+
+    run: Run
+    decoder: KeyDecoder
+
+
+class ValueDecoder(Protocol):
+    """As `KeyDecoder`, of values."""
+
+    @property
+    def at_once(self) -> int:
+        """Groups of tokens that are decoded together; see `ValueReader`."""
+        ...
+
+    def open(self, builder: Any, table: Any) -> None:
+        """See `KeyDecoder`."""
         ...
 
     def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
@@ -190,24 +214,28 @@ class PlainValues:
 class CodedKeys:
     """See `KeyReader`: [num_heads, bytes of a key's codes, block_size]."""
 
-    def __init__(self, code: VectorCode, block_size: int, paired: bool, decoder: Decoder) -> None:
-        self._code, self._block_size, self._decoder = code, block_size, decoder
-        self._groups = CHUNK // (1 + paired)
+    def __init__(self, code: VectorCode, block_size: int, parts: Sequence[KeyPart]) -> None:
+        """parts: all chunks of the code in order."""
+        self._code, self._block_size, self._parts = code, block_size, parts
 
     def open(self, builder: Any, head: Any, tables: Any) -> None:
         """The head's table of levels."""
-        self._decoder.open(builder, _table_of(builder, head, tables))
+        table = _table_of(builder, head, tables)
+        for decoder in dict.fromkeys(part.decoder for part in self._parts):
+            decoder.open(builder, table)
 
     def for_each_group(
         self, builder: Any, bases: Sequence[Any], asked: Sequence[Any], head: Any, start: Any,
         columns: Columns, add: Add,
     ) -> None:  # fmt: skip
         """See `KeyReader`."""
-        size = self._block_size
+        size, first = self._block_size, 0
         begin = builder.add(builder.mul(head, index(self._code.code_bytes * size)), start)
-        for run in self._code.runs:
+        for run, decoder in self._parts:
+            group, first = index(first), first + run.num_chunks * decoder.groups
             if run.width == 0:
-                self._add_nothing(builder, run, [lanes for _ in bases for _, lanes in columns], add)
+                lanes = [lanes for _ in bases for _, lanes in columns]
+                _add_nothing(builder, run, decoder, lanes, group, add)
                 continue
             rows = 2 * run.width
             with cgutils.for_range(builder, index(run.num_chunks)) as loop:
@@ -222,22 +250,24 @@ class CodedKeys:
                     for base in bases
                     for column, lanes in columns
                 ]
-                chunk = builder.add(loop.index, index(run.first))
-                group = builder.mul(chunk, index(self._groups))
-                self._decoder.keys(builder, run.width, sources, size, group, add)
+                own = builder.add(group, builder.mul(loop.index, index(decoder.groups)))
+                decoder.keys(builder, run.width, sources, size, own, add)
 
-    def _add_nothing(self, builder: Any, run: Run, lanes: Sequence[int], add: Add) -> None:
-        """Numbers that no bit is kept of are 0."""
-        first, count = run.first * self._groups, run.num_chunks * self._groups
-        with cgutils.for_range(builder, index(count)) as loop:
-            zeros = [constant(ir.VectorType(I32, each), 0) for each in lanes]
-            add(builder.add(loop.index, index(first)), zeros)
+
+def _add_nothing(
+    builder: Any, run: Run, decoder: KeyDecoder, lanes: Sequence[int], group: Any, add: Add
+) -> None:
+    """Numbers that no bit is kept of are 0."""
+    with cgutils.for_range(builder, index(run.num_chunks * decoder.groups)) as loop:
+        add(builder.add(group, loop.index), [decoder.zeros(each) for each in lanes])
 
 
 class CodedValues:
     """See `ValueReader`: [num_heads, planes of all chunks, block_size, bytes of a plane]."""
 
-    def __init__(self, code: VectorCode, block_size: int, paired: bool, decoder: Decoder) -> None:
+    def __init__(
+        self, code: VectorCode, block_size: int, paired: bool, decoder: ValueDecoder
+    ) -> None:
         self._code, self._block_size, self._decoder = code, block_size, decoder
         self._tokens = (1 + paired) * decoder.at_once
 

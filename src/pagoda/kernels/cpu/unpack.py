@@ -1,8 +1,8 @@
-"""Coded keys and values of a head as plain numbers, where too many rows meet them."""
+"""Coded keys and values of a head as plain or whole numbers, where too many rows meet them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,56 +14,67 @@ from pagoda.kernels.cpu.page_readers import Pages
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import vector_lanes, vectors
 from pagoda.kernels.cpu.vector import index, pointer, store_vector
-
-Emit = Callable[[Any, Sequence[Any]], None]
-"""Writes a routine's instructions, from its arguments."""
+from pagoda.kernels.cpu.whole_form import key_groups, whole_form
 
 
 @cache
-def unpack_routine(paired: bool, head_dim: int, block_size: int, code: str, side: str) -> Any:
-    """For codes of a side, "keys" or "values", by their text, and numbers as products take them."""
+def unpack_keys_routine(
+    paired: bool, head_dim: int, block_size: int, code: str, wide: int | None
+) -> Any:  # fmt: skip
+    """For codes, by their text, and numbers as `page_readers` reads plain ones, or `whole_keys`."""
 
-    def unpack(
+    def unpack_keys(
         out: int, codes: int, block_stride: int, table: int, first: int, last: int, levels: int
     ) -> None:
-        """out = what codes stand for, block by block as `page_readers` reads plain numbers.
+        """out = what codes stand for, block by block.
 
         The blocks are table[first] … table[last - 1]; table: int32. Block b has the head's codes
-        at codes + b · block_stride bytes. levels: the head's table, as `level_tables` says.
+        at codes + b · block_stride bytes. levels: the head's table, as `level_tables` says. wide:
+        as `PageForm` has it.
         """
-        _unpack(
+        _unpack_keys(
             (out, codes, block_stride, table, first, last, levels),
-            paired, head_dim, block_size, code, side,
+            paired, head_dim, block_size, code, wide,
         )  # fmt: skip
 
-    return compiled(unpack, 7)
+    return compiled(unpack_keys, 7)
+
+
+@cache
+def unpack_values_routine(paired: bool, head_dim: int, block_size: int, code: str) -> Any:
+    """For codes, by their text, and numbers as `page_readers` reads plain ones."""
+
+    def unpack_values(
+        out: int, codes: int, block_stride: int, table: int, first: int, last: int, levels: int
+    ) -> None:
+        """As `unpack_keys`."""
+        _unpack_values(
+            (out, codes, block_stride, table, first, last, levels),
+            paired, head_dim, block_size, code,
+        )  # fmt: skip
+
+    return compiled(unpack_values, 7)
 
 
 @emitted
-def _unpack(
-    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any, side: Any
+def _unpack_keys(
+    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any, wide: Any
 ) -> Any:
-    make = {"keys": _unpack_keys, "values": _unpack_values}[side.literal_value]
     shape = (paired, head_dim, block_size, code)
-    emit = make(*(each.literal_value for each in shape))
-    return routine_body(args, (*shape, side), emit)
-
-
-def _unpack_keys(paired: bool, head_dim: int, block_size: int, code: str) -> Emit:
-    depth = head_dim // (1 + paired)
+    is_paired, width, size, text = (each.literal_value for each in shape)
+    form = whole_form(head_dim, wide)
+    depth = key_groups(is_paired, width, form and form.wide)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, codes, block_stride, table, first, last, levels = values
-        keys_of = key_reader(code, head_dim, block_size, paired)
+        keys_of = key_reader(text, width, size, is_paired, form)
         keys_of.open(builder, index(0), levels)
-        pages, columns = Pages(builder, table, block_stride), vectors(vector_lanes(block_size))
+        pages, columns = Pages(builder, table, block_stride), vectors(vector_lanes(size))
         with cgutils.for_range_slice(builder, first, last, index(1)) as (block, count):
-            target = builder.gep(
-                pointer(builder, out), [builder.mul(count, index(depth * block_size))]
-            )
+            target = builder.gep(pointer(builder, out), [builder.mul(count, index(depth * size))])
 
             def put(group: Any, read: Sequence[Any], target: Any = target) -> None:
-                line = builder.mul(group, index(block_size))
+                line = builder.mul(group, index(size))
                 for (column, _), each in zip(columns, read, strict=True):
                     place = builder.add(line, index(column))
                     store_vector(builder, each, builder.gep(target, [place]))
@@ -71,15 +82,20 @@ def _unpack_keys(paired: bool, head_dim: int, block_size: int, code: str) -> Emi
             bases, asked = ([pages.at(codes, block, last, number)] for number in (0, 1))
             keys_of.for_each_group(builder, bases, asked, index(0), index(0), columns, put)
 
-    return emit
+    return routine_body(args, (*shape, wide), emit)
 
 
-def _unpack_values(paired: bool, head_dim: int, block_size: int, code: str) -> Emit:
-    per_block = block_size // (1 + paired)
+@emitted
+def _unpack_values(
+    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any
+) -> Any:
+    shape = (paired, head_dim, block_size, code)
+    is_paired, width, size, text = (each.literal_value for each in shape)
+    per_block = size // (1 + is_paired)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, codes, block_stride, table, first, last, levels = values
-        values_of = value_reader(code, head_dim, block_size, paired)
+        values_of = value_reader(text, width, size, is_paired)
         values_of.open(builder, index(0), levels)
         pages = Pages(builder, table, block_stride)
 
@@ -97,17 +113,17 @@ def _unpack_values(paired: bool, head_dim: int, block_size: int, code: str) -> E
                     for before, groups in read:
                         chosen = columns[before : before + len(groups[0])]
                         for number, each in enumerate(groups):
-                            line = builder.mul(builder.add(group, index(number)), index(head_dim))
+                            line = builder.mul(builder.add(group, index(number)), index(width))
                             for (column, _), found in zip(chosen, each, strict=True):
                                 place = builder.add(builder.add(line, start), index(column))
                                 store_vector(builder, found, builder.gep(target, [place]))
 
         with cgutils.for_range_slice(builder, first, last, index(1)) as (block, count):
             base, ahead = (pages.at(codes, block, last, number) for number in (0, 1))
-            place = builder.mul(count, index(per_block * head_dim))
+            place = builder.mul(count, index(per_block * width))
             target = builder.gep(pointer(builder, out), [place])
             step = values_of.at_once
             with cgutils.for_range(builder, index(per_block // step)) as loop:
                 unpack_group(base, ahead, target, builder.mul(loop.index, index(step)))
 
-    return emit
+    return routine_body(args, shape, emit)
