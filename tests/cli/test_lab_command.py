@@ -56,6 +56,19 @@ def test_tables_lines_and_a_picture(
     assert captured.err.splitlines()[-1] == "fp8_e5m2: speed"
 
 
+def test_a_long_name_of_a_method_is_folded_and_its_figures_stay_whole(
+    model: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "levels4-float16-offset-hadamard/levels4-float16-offset"
+    assert run(["lab", model, "--text", text, "--kv-cache-dtype", name, *SMALL]) == 0
+    told = capsys.readouterr().out
+    figures = [line.split() for line in told.splitlines() if line.startswith("levels4")]
+    assert [len(each) for each in figures] == [10, 3]
+    assert "…" not in told.replace("…+", "").replace("…-", "")
+    headings = told.replace("\n", " ")
+    assert all(word in headings for word in ("perplexity", "change", "of draws", "agrees"))
+
+
 def test_an_interrupt_keeps_what_is_done(
     model: str,
     text: str,
@@ -82,8 +95,8 @@ def test_an_interrupt_keeps_what_is_done(
         (["--windows", "some"], "--windows='some': must be a whole number"),
         (["--chunk", "4k"], "--chunk=4000: at most 256"),
         (["--text", "no/such/file"], "--text='no/such/file': No such file"),
-        (["--json", "no/such/folder/x"], "json='no/such/folder/x': cannot be written: No such"),
-        (["--svg", "."], "svg='.': cannot be written: Is a directory"),
+        (["--json", "no/such/folder/x"], "--json='no/such/folder/x': cannot be written: No such"),
+        (["--svg", "."], "--svg='.': cannot be written: Is a directory"),
         (["--model", "other"], "--model='other': no/such/model is named as well"),
     ],
 )

@@ -20,6 +20,7 @@ OWN = "or KEYS/VALUES, a codec of one's own"
         (CPU, "fp7", "one of auto, float32, bfloat16, fp8, .* on a CPU, OWN; did you mean fp8?"),
         (CPU, "int8", "OWN; did you mean int8_per_token_head or int8_per_group?"),
         (CPU, "int5", "OWN; did you mean int4?"),
+        (CPU, "", "OWN"),
         (CPU, "tenfold", "OWN"),
         (
             GPU,

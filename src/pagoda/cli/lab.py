@@ -169,7 +169,7 @@ def lab(
     Perplexity, KL divergence and the likeliest token beside those of the full cache, passkeys that
     are found again, and speed. Tables go to stdout; an interrupt keeps what is done.
     """
-    for name, path in (("json", json_file), ("svg", svg_file)):
+    for name, path in (("json_file", json_file), ("svg_file", svg_file)):
         require_writable(name, path)
     asked = with_model(options, named)
     sizes = lab_options.sizes

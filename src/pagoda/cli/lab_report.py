@@ -128,7 +128,7 @@ def _notes(report: LabReport) -> Iterator[str]:
 
 def _table(*headings: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("\nkv cache dtype", no_wrap=True)
+    table.add_column("\nkv cache dtype", overflow="fold")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

@@ -67,11 +67,12 @@ def flags_of(change: Mapping[str, Any]) -> str:
 
 def _tried_in_vain(request: PlanRequest) -> str:
     """Pagoda runs on one device, and quantises weights on CPUs alone."""
+    length = f"a length of {min(_LENGTHS):,} or more"
     if not request.planned_engine.is_pagoda:
-        return "None of parallelism, quantization and length"
+        return f"None of parallelism, quantization and {length}"
     device = None if request.gpu is None else find_accelerator(request.gpu)
     on_cpu = pagoda_device(device).policy.kind == "CPU"
-    return "Neither quantization nor length" if on_cpu else "No shorter length"
+    return f"Neither quantization nor {length}" if on_cpu else f"Not {length}"
 
 
 def _certain(way: Way, *, is_exact: bool) -> str:

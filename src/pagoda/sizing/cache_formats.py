@@ -86,7 +86,7 @@ def _limit(name: str, formats: Sequence[str], kind: str) -> str:
     limit = f"one of {', '.join((AUTO, *told))} on a {kind}"
     if set(UNCALIBRATED_FORMATS) <= set(formats):
         limit += ", or KEYS/VALUES, a codec of one's own"
-    meant = [each for each in told if each.startswith(name)]
+    meant = [each for each in told if name and each.startswith(name)]
     meant = meant or difflib.get_close_matches(name, told, n=1, cutoff=0.6)
     return f"{limit}; did you mean {' or '.join(meant)}?" if meant else limit
 
