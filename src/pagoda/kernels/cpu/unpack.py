@@ -12,8 +12,8 @@ from pagoda.kernels.cpu.choose_reader import key_reader, value_reader
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.page_readers import Pages
 from pagoda.kernels.cpu.routine import compiled, routine_body
-from pagoda.kernels.cpu.tile import vector_lanes, vectors
-from pagoda.kernels.cpu.vector import index, pointer, store_vector
+from pagoda.kernels.cpu.tile import Columns, chunks, vector_lanes, vectors
+from pagoda.kernels.cpu.vector import after, index, pointer, store_vector
 from pagoda.kernels.cpu.whole_form import key_groups, whole_form
 
 
@@ -69,18 +69,25 @@ def _unpack_keys(
         out, codes, block_stride, table, first, last, levels = values
         keys_of = key_reader(text, width, size, is_paired, form)
         keys_of.open(builder, index(0), levels)
-        pages, columns = Pages(builder, table, block_stride), vectors(vector_lanes(size))
+        pages = Pages(builder, table, block_stride)
         with cgutils.for_range_slice(builder, first, last, index(1)) as (block, count):
             target = builder.gep(pointer(builder, out), [builder.mul(count, index(depth * size))])
 
-            def put(group: Any, read: Sequence[Any], target: Any = target) -> None:
-                line = builder.mul(group, index(size))
-                for (column, _), each in zip(columns, read, strict=True):
-                    place = builder.add(line, index(column))
-                    store_vector(builder, each, builder.gep(target, [place]))
-
             bases, asked = ([pages.at(codes, block, last, number)] for number in (0, 1))
-            keys_of.for_each_group(builder, bases, asked, index(0), index(0), columns, put)
+
+            def unpack_piece(start: Any, columns: Columns, target: Any) -> None:
+                def put(group: Any, read: Sequence[Any]) -> None:
+                    line = builder.add(builder.mul(group, index(size)), start)
+                    for (column, _), each in zip(columns, read, strict=True):
+                        store_vector(builder, each, after(builder, target, line, column))
+
+                keys_of.for_each_group(builder, bases, asked, index(0), start, columns, put)
+
+            for piece in chunks(vector_lanes(size)):
+                step = index(sum(piece.lanes))
+                with cgutils.for_range(builder, index(piece.number)) as loop:
+                    start = builder.add(index(piece.column), builder.mul(loop.index, step))
+                    unpack_piece(start, vectors(piece.lanes), target)
 
     return routine_body(args, (*shape, wide), emit)
 
