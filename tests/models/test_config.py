@@ -72,6 +72,19 @@ def test_items_are_cut_to_the_layers_and_may_not_be_too_few():
         config.items("flags", int, length=4)
 
 
+def test_a_pair_is_two_sizes() -> None:
+    assert ModelConfig({"block": [128, 64]}).pair("block") == (128, 64)
+    assert ModelConfig({"block": None}).pair("block") is None
+
+
+@pytest.mark.parametrize(
+    "value", [[128], [1, 2, 3], [128, 0], [True, 1], [1.0, 1], "11", 2, {"0": 1}, [1, 2**51]]
+)
+def test_what_is_no_pair_of_sizes_is_refused(value: object) -> None:
+    with refused("block="):
+        ModelConfig({"block": value}).pair("block")
+
+
 @pytest.mark.parametrize("value", ["101", [1, "0"], [True], {"0": 1}])
 def test_items_are_of_one_kind(value):
     with refused("must be a list of int"):

@@ -17,12 +17,15 @@ from pagoda.models.part import Part
 from pagoda.models.weights import TensorSource
 from quantised_checkpoints import (
     SCHEMES,
+    compressed,
     edit_tensors,
     matrix_of,
     write_dequantised,
     write_quantised,
 )
+from quantised_layers import float8
 
+WEIGHTS = {"num_bits": 4, "strategy": "group", "group_size": 128}
 SIZES = {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 1}
 
 
@@ -116,3 +119,73 @@ def test_groups_that_were_never_set_follow_each_other(name: str) -> None:
     matrix = matrix_of(tensors, stored.section)
     assert matrix.type == stored.type
     assert np.array_equal(matrix.values(0, 64), weight.numpy())
+
+
+@pytest.mark.parametrize("name", ["gptq in order of activations", "gptq"])
+def test_one_group_needs_no_order(name: str) -> None:
+    stored = SCHEMES[name]
+    tensors, weight = stored.layer(np.random.default_rng(1), 64, 128)
+    del tensors["g_idx"]
+    matrix = matrix_of(tensors, stored.section)
+    assert np.array_equal(matrix.values(0, 64), weight.numpy())
+
+
+@pytest.mark.parametrize("order", [None, False, "weight", "static"])
+def test_an_order_that_does_not_mix_groups_needs_no_tensor(order: object) -> None:
+    tensors, weight = SCHEMES["W4A16"].layer(np.random.default_rng(1), 64, 256)
+    section = compressed({**WEIGHTS, "actorder": order})
+    assert np.array_equal(matrix_of(tensors, section).values(0, 64), weight.numpy())
+
+
+@pytest.mark.parametrize(
+    "zeros",
+    [torch.full((8, 2), -0x77777778, dtype=torch.int32), torch.zeros((64, 2), dtype=torch.int8)],
+    ids=["words", "bytes"],
+)
+def test_zero_points_of_zero_say_what_symmetric_says(zeros: torch.Tensor) -> None:
+    stored = SCHEMES["W4A16"]
+    tensors, weight = stored.layer(np.random.default_rng(1), 64, 256)
+    matrix = matrix_of({**tensors, "weight_zero_point": zeros}, stored.section)
+    assert matrix.type == stored.type
+    assert np.array_equal(matrix.values(0, 64), weight.numpy())
+
+
+def test_the_last_group_of_a_row_may_be_shorter() -> None:
+    """384 columns in groups of 256: the second scale is of 128 of them."""
+    tensors, _ = SCHEMES["W4A16"].layer(np.random.default_rng(1), 64, 384)
+    tensors["weight_scale"] = tensors["weight_scale"][:, [0, 0, 2]]
+    expected = matrix_of(tensors, compressed(WEIGHTS)).values(0, 64)
+    tensors["weight_scale"] = tensors["weight_scale"][:, [0, 2]]
+    matrix = matrix_of(tensors, compressed({**WEIGHTS, "group_size": 256}))
+    assert np.array_equal(matrix.values(0, 64), expected)
+
+
+def test_a_group_longer_than_any_row_is_the_row() -> None:
+    stored = SCHEMES["gptq 8 bits symmetric"]
+    tensors, weight = stored.layer(np.random.default_rng(1), 64, 256)
+    matrix = matrix_of(tensors, {**stored.section, "group_size": 2**50})
+    assert np.array_equal(matrix.values(0, 64), weight.numpy())
+    expected = matrix_of(tensors, stored.section).blocks(0, 64)
+    assert np.array_equal(matrix.blocks(0, 64), expected)
+
+
+@pytest.mark.parametrize("strategy", ["tensor", "block"])
+def test_scales_of_float8_are_as_the_config_says(strategy: str) -> None:
+    block = [128, 64] if strategy == "block" else [0, 0]
+    layer = float8("weight_scale", *block, dtype=torch.bfloat16)
+    tensors, weight = layer(np.random.default_rng(1), 192, 256)
+    said = {"type": "float", "num_bits": 8, "strategy": strategy}
+    section = compressed({**said, "block_structure": block if strategy == "block" else None})
+    assert np.array_equal(matrix_of(tensors, section).values(0, 192), weight.numpy())
+
+
+@pytest.mark.parametrize("name", ["W4A16", "W8A16 with zero points", "W8A8", "FP8"])
+def test_a_layer_is_of_one_of_the_configs_groups(name: str) -> None:
+    stored = SCHEMES[name]
+    tensors, weight = stored.layer(np.random.default_rng(1), 64, 256)
+    said = stored.section["config_groups"]["group_0"]["weights"]
+    other = {"num_bits": 4, "strategy": "group", "group_size": 64, "symmetric": False}
+    for groups in ((other, said), (said, other)):
+        matrix = matrix_of(tensors, compressed(*groups))
+        assert matrix.type == stored.type
+        assert np.array_equal(matrix.values(0, 64), weight.numpy())

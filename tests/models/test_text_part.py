@@ -19,12 +19,12 @@ from pagoda.models.registry import decoder_spec, language_tensors
 from quantised_checkpoints import (
     SCHEMES,
     Stored,
-    Tensors,
     dequantised,
     edit_config,
     edit_tensors,
     quantised,
 )
+from quantised_layers import Tensors
 
 FORMS = {
     "before transformers 5": {

@@ -111,6 +111,18 @@ class ModelConfig:
             raise self.error(name, value, f"must have at least {length} items, one for each layer")
         return tuple(value[:length])
 
+    def pair(self, name: str) -> tuple[int, int] | None:
+        """Two whole numbers of at least 1, or None where the field is missing or null."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        is_pair = type(value) in (list, tuple) and len(value) == 2
+        if not is_pair or any(type(size) is not int or size < 1 for size in value):
+            raise self.error(name, value, "must be two whole numbers of at least 1")
+        if max(value) > _LARGEST:
+            raise self.error(name, value, f"must be at most {_LARGEST}")
+        return value[0], value[1]
+
     def section(self, name: str) -> ModelConfig | None:
         """A mapping inside this one, or None where it is missing, null or empty."""
         value = self.values.get(name)

@@ -71,6 +71,8 @@ class BitsAndBytes:
         """See `Scheme`."""
         code = next((code for code, kind in _STATES.items() if kind in module), None)
         if code is not None:
+            if code != self.code:
+                raise module.error(_STATES[code], code, f"the config says {self.code}")
             return _four_bits(module, code)
         if "SCB" in module or "weight.absmax" not in module:
             return _eight_bits(module)
@@ -79,8 +81,11 @@ class BitsAndBytes:
 
 def _four_bits(module: StoredModule, code: str) -> QuantisedMatrix:
     state = _state(module, _STATES[code])
-    shape = state.items("shape", int, length=2)
-    if shape is None or len(shape) != 2 or min(shape) < 1 or shape[1] % 2:
+    said = state.string("quant_type", default=code)
+    if said != code:
+        raise state.error("quant_type", said, f"the config says {code}")
+    shape = state.pair("shape")
+    if shape is None or shape[1] % 2:
         raise state.error("shape", shape, "must be rows and numbers in pairs")
     rows, width = shape
     packed = module.raw("weight")

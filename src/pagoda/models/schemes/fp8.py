@@ -17,6 +17,7 @@ from pagoda.models.schemes.coding import Coding
 from pagoda.models.schemes.quantised_matrix import GroupedRows, QuantisedMatrix
 from pagoda.models.schemes.scale_grid import ScaleGrid
 from pagoda.models.schemes.scheme import names, require_one_of
+from pagoda.models.schemes.span import ROW, WHOLE, Span
 from pagoda.models.schemes.stored_module import Array, StoredModule
 
 _SCALES = ("weight_scale_inv", "weight_scale")
@@ -26,8 +27,8 @@ _SCALES = ("weight_scale_inv", "weight_scale")
 class FP8:
     """See `Scheme`."""
 
-    block: tuple[int, int] | None
-    """Rows and columns that share a scale where blocks have one."""
+    spans: tuple[Span, ...]
+    """Numbers that may share a scale: those of a block where the config has blocks."""
     ignored: tuple[str, ...] = ()
     title: ClassVar[str] = "fp8"
     separator: ClassVar[str] = "."
@@ -42,37 +43,28 @@ class FP8:
         """From `quantization_config`."""
         form = section.string("fmt", default="e4m3")
         require_one_of(section, "fmt", form, ("e4m3", "float8_e4m3fn"))
-        block = section.items("weight_block_size", int, length=2)
-        if block is not None and min(block) < 1:
-            raise section.error("weight_block_size", block, "must be two numbers of at least 1")
+        block = section.pair("weight_block_size")
         ignored = names(section, "modules_to_not_convert", "ignored_layers")
-        return cls(None if block is None else (block[0], block[1]), ignored)
+        return cls((WHOLE, ROW) if block is None else (Span(*block),), ignored)
 
     def presumed(self, columns: int, dtype: str) -> Coding:
         """See `Scheme`."""
-        return Coding("e4m3", "f32", self.block[1] if self.block else columns)
+        return Coding("e4m3", "f32", self.spans[0].within((1, columns))[1])
 
     def matrix(self, module: StoredModule) -> QuantisedMatrix:
         """See `Scheme`."""
-        kind = next((kind for kind in _SCALES if kind in module), _SCALES[self.block is None])
-        return float8_matrix(module, kind, self.block)
-
-
-def float8_matrix(
-    module: StoredModule, kind: str, block: tuple[int, int] | None
-) -> QuantisedMatrix:
-    """A weight of float8 with the scales `kind`."""
-    weight = module.array("weight", "F8_E4M3", dims=2)
-    shape = (weight.shape[0], weight.shape[1])
-    grid = ScaleGrid.of(module, kind, shape, block)
-    return QuantisedMatrix(
-        name=f"{module.name}.weight",
-        shape=shape,
-        coding=Coding("e4m3", module.scale(kind), grid.num_columns),
-        tensors=tuple(module.tensors.values()),
-        scales=module.tensor(kind),
-        rows=partial(_rows, weight, grid),
-    )
+        kind = next((kind for kind in _SCALES if kind in module), _SCALES[WHOLE in self.spans])
+        weight = module.array("weight", "F8_E4M3", dims=2)
+        shape = (weight.shape[0], weight.shape[1])
+        grid = ScaleGrid.of(module, kind, shape, self.spans)
+        return QuantisedMatrix(
+            name=f"{module.name}.weight",
+            shape=shape,
+            coding=Coding("e4m3", module.scale(kind), grid.num_columns),
+            tensors=tuple(module.tensors.values()),
+            scales=module.tensor(kind),
+            rows=partial(_rows, weight, grid),
+        )
 
 
 def _rows(weight: Array, grid: ScaleGrid, first: int, count: int) -> GroupedRows:

@@ -85,7 +85,9 @@ class GPTQ:
             tensors=tuple(module.tensors.values()),
             scales=module.tensor("scales"),
             rows=partial(self._rows, module, qweight, scales, zeros),
-            groups=optional_groups(module, "g_idx", width, group),
+            groups=optional_groups(
+                module, "g_idx", width, group, needed=self.in_order_of_activations
+            ),
         )
 
     @property

@@ -43,13 +43,14 @@ def swapped_halves(packed: Bytes) -> Bytes:
 
 
 def optional_groups(
-    module: StoredModule, kind: str, width: int, group: int
+    module: StoredModule, kind: str, width: int, group: int, *, needed: bool
 ) -> npt.NDArray[np.int64] | None:
     """The group of each of a row's numbers; None where they follow each other.
 
-    Raises `ModelError` for a group that is not there.
+    With `needed` the tensor may be missing only where there is no more than one group. Raises
+    `ModelError` for a tensor that is missing, and for a group that is not there.
     """
-    if kind not in module:
+    if kind not in module and (not needed or group >= width):
         return None
     groups = module.array(kind, "I32", shape=(width,)).astype(np.int64)
     last = -(-width // group) - 1

@@ -74,7 +74,8 @@ class QuantisedMatrix:
         """Rows in blocks of its type, [count, bytes of a row]; see `values` for what is raised."""
         rows, kind = self._checked_rows(first, count), self.coding.block_type(self.shape[1])
         assert kind is not None
-        num_blocks, repeats = self.shape[1] // kind.group, self.coding.group // kind.group
+        num_blocks = self.shape[1] // kind.group
+        repeats = min(self.coding.group // kind.group, num_blocks)
         blocks = np.empty((count, num_blocks), _fields(kind))
 
         def of_blocks(of_groups: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -109,7 +110,8 @@ class QuantisedMatrix:
         """[rows, groups] → [rows, in]."""
         if self.groups is not None:
             return of_groups[:, self.groups]
-        return np.repeat(of_groups, self.coding.group, axis=1)[:, : self.shape[1]]
+        width = self.shape[1]
+        return np.repeat(of_groups, min(self.coding.group, width), axis=1)[:, :width]
 
     def _checked_rows(self, first: int, count: int) -> GroupedRows:
         rows = self.rows(first, count)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pagoda.models.schemes.span import Span
 from pagoda.models.schemes.stored_module import SCALES, Array, StoredModule
 
 
@@ -20,26 +22,25 @@ class ScaleGrid:
 
     @classmethod
     def of(
-        cls, module: StoredModule, kind: str, shape: tuple[int, int],
-        block: tuple[int, int] | None = None,
-    ) -> ScaleGrid:  # fmt: skip
-        """A tensor of scales for a matrix of such a shape, of `block` where these are blocks.
+        cls, module: StoredModule, kind: str, shape: tuple[int, int], spans: Sequence[Span]
+    ) -> ScaleGrid:
+        """A tensor of scales for a matrix of such a shape, each for one of the config's `spans`.
 
-        It may be one scale, one for each row, for groups of each row, or for blocks. Raises
-        `ModelError` where its shape is none of these.
+        Ones that its shape would end with may be left out. Raises `ModelError` for a shape that
+        none of the spans makes.
         """
         found = module.array(kind, *SCALES)
-        rows, columns = shape
-        if found.size == 1:
-            return cls(found.reshape(1, 1), rows, columns)
-        grid = found[:, None] if found.ndim == 1 else found
-        if block is not None and grid.shape == (-(-rows // block[0]), -(-columns // block[1])):
-            return cls(grid, *block)
-        if grid.ndim == 2 and len(grid) == rows and columns % grid.shape[1] == 0:
-            return cls(grid, 1, columns // grid.shape[1])
-        limit = f"must be one, or for each row or group of a matrix {shape}"
-        blocks = f", or for blocks of {block}" if block else ""
-        raise module.error(kind, found.shape, limit + blocks)
+        for span in spans:
+            if _is_shape_of(found.shape, span.grid(shape)):
+                return cls(found.reshape(span.grid(shape)), *span.within(shape))
+        grids = " or ".join(f"{span.grid(shape)} for {span.within(shape)}" for span in spans)
+        limit = f"must be {grids} rows and columns of {shape}, as the config says"
+        raise module.error(kind, found.shape, limit)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Rows and columns that share a scale."""
+        return self.num_rows, self.num_columns
 
     def zeros(self, module: StoredModule, kind: str) -> ScaleGrid:
         """Zero points of int8, one for each scale. Raises `ModelError` for more or fewer."""
@@ -52,3 +53,8 @@ class ScaleGrid:
     def rows(self, first: int, count: int) -> Array:
         """Those of some rows, [count, groups]."""
         return self.scales[np.arange(first, first + count) // self.num_rows]
+
+
+def _is_shape_of(found: tuple[int, ...], grid: tuple[int, int]) -> bool:
+    left_out = grid[len(found) :]
+    return found == grid[: len(found)] and all(size == 1 for size in left_out)
