@@ -119,6 +119,17 @@ def test_model_safetensors_comes_before_an_index_of_an_earlier_save(tmp_path, ca
     assert f"{SINGLE_FILE} is read, and not the 1 files of {INDEX_FILE}" in told
 
 
+def test_gguf_files_beside_safetensors_are_told(tmp_path, caplog):
+    caplog.set_level("INFO", "pagoda")
+    save_file({"model": torch.ones(1)}, tmp_path / SINGLE_FILE)
+    assert list(stored_tensors(tmp_path)) == ["model"]
+    assert caplog.messages == []
+    (tmp_path / "other.gguf").touch()
+    assert list(stored_tensors(tmp_path)) == ["model"]
+    [told] = caplog.messages
+    assert "the safetensors are read, and not other.gguf beside them" in told
+
+
 def test_all_tensors_of_the_largest_models_are_read_and_no_more(tmp_path):
     """384 experts in 60 layers have 69,120 matrices, and in float8 as many scales."""
     files: dict[str, str] = {}

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints import CASES, build_model
-from gguf_files import GGML, quantisable, write_gguf
+from gguf_files import GGML, quantisable, stored_tensors, write_gguf
 from hostile_files import array, entry, header, string, tensor
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models import gguf_checkpoint
@@ -27,6 +27,7 @@ from pagoda.models.locate import locate
 from pagoda.models.mapped import map_file
 from pagoda.models.part import Part
 from pagoda.models.tokenizer import Tokenizer
+from pagoda.planning.gguf_fields import read_gguf
 
 CASE = quantisable(CASES["llama-gqa"])
 FAMILIES = ["llama-gqa", "llama-attention-bias", "llama-tied", "qwen2", "qwen3-bias", "smollm3"]
@@ -139,6 +140,56 @@ def test_a_quantisation_that_cannot_be_undone_is_named(tmp_path):
     source = GGUFCheckpoint(GGUFFile(path))
     with pytest.raises(UnsupportedModelError, match="a='Q8_1': this quantisation is not covered"):
         source.read(Part("a", (2, 32)), torch.empty(2, 32))
+
+
+WHOLE = "whole numbers are no weights: floats and quantised types are covered"
+QUANTISED = "this quantisation is not covered"
+
+
+@pytest.mark.parametrize(
+    ("kind", "row_bytes", "limit"),
+    [
+        ("Q1_0", 18, QUANTISED),
+        ("Q8_1", 160, QUANTISED),
+        ("I8", 128, WHOLE),
+        ("I16", 256, WHOLE),
+        ("I32", 512, WHOLE),
+        ("I64", 1024, WHOLE),
+    ],
+)
+def test_a_type_that_is_not_read_is_told_by_the_header_alone(kind, row_bytes, limit, tmp_path):
+    name = "blk.1.ffn_down.weight"
+    blocks = {name: (kind, np.zeros((64, row_bytes), np.uint8))}
+    files = locate(str(write_gguf(tmp_path / "q.gguf", build_model(CASE), blocks=blocks)))
+    with pytest.raises(UnsupportedModelError) as refused:
+        load_spec(files)
+    assert str(refused.value) == f"{name}={kind!r}: {limit}"
+    assert str(read_gguf(files.gguf).refused_by_pagoda) == str(refused.value)
+
+
+def test_numbers_of_float64_are_read(path, tmp_path):
+    model = build_model(CASE)
+    wide = {name: ("F64", each.astype(np.float64)) for name, each in stored_tensors(model).items()}
+    files = locate(str(write_gguf(tmp_path / "wide.gguf", model, blocks=wide)))
+    assert {tensor.type for tensor in files.gguf.tensors.values()} == {GGML.F64}
+    plain, spec = locate(str(path)), load_spec(files)
+    assert spec == load_spec(plain)
+    for dtype in ("float32", "bfloat16"):
+        weights = load_weights(files, spec, dtype)
+        expected = load_weights(plain, spec, dtype)
+        assert torch.equal(weights.embedding, expected.embedding)
+        assert torch.equal(weights.final_norm, expected.final_norm)
+        for own, other in zip(weights.layers, expected.layers, strict=True):
+            pairs = zip(own.tensors(), other.tensors(), strict=True)
+            assert all(torch.equal(left, right) for left, right in pairs)
+
+
+def test_a_number_of_float64_that_is_too_large_is_refused(tmp_path):
+    name = "blk.1.ffn_down.weight"
+    blocks = {name: ("F64", np.full((64, 128), 1e300))}
+    files = locate(str(write_gguf(tmp_path / "q.gguf", build_model(CASE), blocks=blocks)))
+    with refused(f"{name}=None: its numbers must be finite as float32"):
+        load_weights(files, load_spec(files), "float32")
 
 
 def test_a_file_is_mapped_once_for_config_tokenizer_and_weights(tmp_path, monkeypatch):

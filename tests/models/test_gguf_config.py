@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,28 @@ def test_a_number_for_each_layer_is_taken_where_all_are_the_same(tmp_path):
 def test_a_key_that_is_missing_is_named(key, tmp_path):
     with pytest.raises(ModelError, match=re.escape(f"llama.{key}=None: the file's metadata lacks")):
         spec_of(tmp_path, without=(key,))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "match"),
+    [
+        ({"rope.freq_base": math.nan}, "llama.rope.freq_base=nan: must be a number above 1"),
+        ({"rope.freq_base_swa": math.nan}, "llama.rope.freq_base_swa=nan: this feature is not"),
+        (
+            {"embedding_length": 4_000_000_000},
+            "llama.embedding_length=4000000000: must be 64, as of token_embd.weight",
+        ),
+        (
+            {"attention.head_count": 4_000_000_000},
+            "llama.attention.head_count=4000000000: must divide embedding_length, 64",
+        ),
+        ({"attention.head_count": 5}, "llama.attention.head_count=5: must divide"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_own_key(metadata, match, tmp_path):
+    own = {"attention.key_length": None, "rope.dimension_count": 16, **metadata}
+    with pytest.raises(ModelError, match=re.escape(match)):
+        spec_of(tmp_path, metadata=own)
 
 
 @pytest.mark.parametrize(

@@ -346,6 +346,13 @@ def test_white_space_behind_a_whole_token_goes_with_it_in_phi3_alone(sentencepie
         ({"bos_token_id": "0"}, ModelError, "tokenizer.ggml.bos_token_id='0'"),
         ({"model": "llama"}, ModelError, "tokenizer.ggml.scores=[]: must be 288 numbers"),
         ({"token_type": 3}, ModelError, "tokenizer.ggml.token_type=3"),
+        ({"token_type": [1, 3]}, ModelError, "token_type='2 numbers': must be 288, one for each"),
+        ({"token_type": [1] * 289}, ModelError, "token_type='289 numbers': must be 288"),
+        (
+            {"token_type": [99] * 288},
+            ModelError,
+            "token_type='288 numbers': none is a type of tokens",
+        ),
     ],
 )
 def test_what_is_wrong_or_not_covered_is_refused_by_its_key(changes, error, match):

@@ -72,6 +72,19 @@ def test_requests_that_cannot_fit_are_counted() -> None:
         list(replay_caches(ListedTrace([asked([1, 2, 3])]), [CacheSetting(2, UNIT, "lru")]))
 
 
+def test_answers_that_no_id_stands_for_must_fit_too() -> None:
+    requests = [asked([1], output=length) for length in (3 * UNIT, 3 * UNIT + 1, 100_000)]
+    for whole_blocks in (True, False):
+        cache = CacheManager(4, UNIT)
+        outcome = replay_cache(requests, cache, whole_blocks=whole_blocks)
+        assert (outcome.num_requests, list(outcome.refused)) == (1, [1, 2])
+
+
+def test_the_rest_of_an_unfinished_block_is_room_for_an_answer() -> None:
+    request = asked([1, 2], rest=-2, output=2, num_known=6)
+    assert replay_cache([request], CacheManager(2, UNIT)).num_requests == 1
+
+
 def test_a_prompt_of_all_blocks_that_there_are() -> None:
     whole = asked([1, 2])
     outcome = replay_cache([whole, whole], CacheManager(2, UNIT))

@@ -189,7 +189,12 @@ REPLAY_FLAGS = FlagGroup(
     "options",
     ReplayOptions,
     (
-        Flag("cache_only", SWITCH, "One request after another, without a scheduler."),
+        Flag(
+            "cache_only",
+            SWITCH,
+            "One request after another, without a scheduler; answers that no id of the trace "
+            "stands for take no room.",
+        ),
         Flag("format", TEXT, "mooncake, pagoda, requests …; found by the first rows."),
         Flag("num_blocks", WHOLES, "Blocks of the pool; several are tried one after another."),
         Flag(

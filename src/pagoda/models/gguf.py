@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf.quants import dequantize
 
-from pagoda.errors import UnsupportedModelError
 from pagoda.models.gguf_header import GGUFTensor, read_header
 from pagoda.models.gguf_mxfp4 import KEPT_AS, MXFP4
+from pagoda.models.gguf_types import as_float32, require_read
 from pagoda.models.mapped import map_file, release_pages
 from pagoda.models.part import Rows
 
@@ -50,16 +49,11 @@ class GGUFFile:
     def read_rows(self, name: str, rows: Rows) -> npt.NDArray[np.float32]:
         """Rows of a tensor as float32, [rows, columns]; a vector is one row.
 
-        Raises `UnsupportedModelError` for a quantisation that cannot be undone.
+        Raises `UnsupportedModelError` for a type that is not read.
         """
         tensor = self.tensors[name]
-        try:
-            values = dequantize(self.stored_rows(name, rows), tensor.type)
-        except NotImplementedError as error:
-            raise UnsupportedModelError(
-                name, tensor.type.name, "this quantisation is not covered"
-            ) from error
-        return values
+        require_read((tensor,))
+        return as_float32(self.stored_rows(name, rows), tensor.type)
 
     def stored_rows(self, name: str, rows: Rows) -> npt.NDArray[np.uint8]:
         """Rows of a tensor as they lie in the file, [rows, bytes of a row], not copied if in order.

@@ -9,14 +9,17 @@ from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_architectures import EXPERTS, GGUF_ARCHITECTURES, GGUFArchitecture, Key
+from pagoda.models.gguf_header import GGUFTensor
 from pagoda.models.gguf_heads import head_sizes
 from pagoda.models.gguf_metadata import ArchitectureKeys
 from pagoda.models.gguf_rope import rope_parameters
+from pagoda.models.gguf_types import require_read
 from pagoda.models.names import GGUF_NAMES
 from pagoda.models.near import near_names
 
+_WIDTH = "embedding_length"
 _NEEDED = {
-    "hidden_size": "embedding_length",
+    "hidden_size": _WIDTH,
     "intermediate_size": "feed_forward_length",
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
@@ -27,6 +30,7 @@ _OPTIONAL = {
     "head_dim": "attention.key_length",
 }
 _DEFAULT_THETA = 10_000.0
+_BASE = "rope.freq_base"
 _PATTERN = "attention.sliding_window_pattern"
 _LOCAL_BASE = "rope.freq_base_swa"
 
@@ -75,11 +79,13 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
     """The config that the file's metadata and its list of tensors describe.
 
     The metadata holds no word about biases, a tied output head or the number of tokens: the tensors
-    tell. Raises `UnsupportedModelError` for a feature that is not covered, `ModelError` for a key
-    that is missing.
+    tell. Raises `UnsupportedModelError` for a feature that is not covered or a tensor of a type
+    that is not read, `ModelError` for a key that is missing or that the tensors contradict.
     """
     row, own = gguf_architecture(file), ArchitectureKeys.of(file)
     _refuse_uncovered(row, own, file)
+    require_read(file.tensors.values())
+    _require_width(own, file)
     values = {name: own.needed(key) for name, key in {**_NEEDED, **row.norm_eps}.items()}
     values |= {name: own.get(key) for name, key in _OPTIONAL.items()}
     values |= {name: _value(own, key) for name, key in row.keys.items()}
@@ -100,13 +106,21 @@ def _refuse_uncovered(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFi
         )
 
 
+def _require_width(own: ArchitectureKeys, file: GGUFFile) -> None:
+    """Head sizes are made of the width, so that one that is wrong would show as another key's."""
+    width, stored = own.needed(_WIDTH), _embedding(file).shape[1]
+    if width != stored:
+        raise own.error(_WIDTH, width, f"must be {stored:,}, as of {GGUF_NAMES.embedding}")
+
+
 def _value(own: ArchitectureKeys, key: Key) -> Any:
     value = own.needed(key.name) if key.is_needed else own.get(key.name)
     return value or key.default
 
 
 def _positions(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile) -> dict[str, Any]:
-    theta = own.get("rope.freq_base", _DEFAULT_THETA)
+    stated = ModelConfig({_BASE: own.get(_BASE)}, own.prefix)
+    theta = stated.number(_BASE, default=_DEFAULT_THETA, minimum=1.0)
     if _LOCAL_BASE not in {key.name for key in row.keys.values()}:
         own.require({_LOCAL_BASE: theta})
     parameters = rope_parameters(own, file, row.original_length)
@@ -151,16 +165,20 @@ def _by_tensors(row: GGUFArchitecture, file: GGUFFile) -> dict[str, Any]:
 
 def num_tokens(file: GGUFFile) -> int:
     """Rows of the embedding; `ModelError` where the file has none."""
+    return _embedding(file).shape[0]
+
+
+def _embedding(file: GGUFFile) -> GGUFTensor:
     embedding = file.tensors.get(GGUF_NAMES.embedding)
     if embedding is None or len(embedding.shape) != 2:
         shape = embedding.shape if embedding is not None else None
         raise ModelError(GGUF_NAMES.embedding, shape, "the file lacks this matrix")
-    return embedding.shape[0]
+    return embedding
 
 
 def _dtype(file: GGUFFile) -> str:
     """The dtype of unquantised matrices; bfloat16 where any is quantised."""
     types = {tensor.type.name for tensor in file.tensors.values() if len(tensor.shape) > 1}
-    if types == {"F32"}:
+    if types <= {"F32", "F64"}:
         return "float32"
     return "float16" if types == {"F16"} else "bfloat16"

@@ -30,10 +30,10 @@ _END_OF_MESSAGE, _ENDS_OF_ANSWERS = "<|end|>", frozenset({"<|return|>", "<|call|
 def end_token_ids(own: TextKeys, tokens: Sequence[str]) -> frozenset[int]:
     """Those that keys name, and those that are no plain text and written as an end.
 
-    Raises `ModelError` for a key that names no token.
+    Raises `ModelError` for a key that names no token, and as `TextKeys.token_types`.
     """
     named = (own.token_id(key, len(tokens)) for key in _KEYS)
-    kinds = own.whole_numbers("token_type")
+    kinds = own.token_types(len(tokens))
     found = {
         *(token_id for token_id in named if token_id is not None),
         *(

@@ -10,6 +10,7 @@ from pagoda.models.gguf_architectures import GGUFArchitecture
 from pagoda.models.gguf_metadata import ArchitectureKeys
 
 _KEY, _VALUE, _ROTATED = "attention.key_length", "attention.value_length", "rope.dimension_count"
+_HEADS = "attention.head_count"
 _MADE_OF_LATENTS = "_mla"
 """Ending of the keys for heads that are made of latents, where a file keeps latents as heads."""
 
@@ -28,15 +29,20 @@ def _grouped(row: GGUFArchitecture, own: ArchitectureKeys, config: ModelConfig) 
     where the file does not say otherwise."""
     head_dim = config.optional_integer("head_dim")
     if head_dim is None:
-        head_dim = _share_of_hidden(config)
+        head_dim = _share_of_hidden(own, config)
     value_length = own.get(_VALUE, head_dim)
     if value_length != head_dim:
         raise own.unsupported(_VALUE, value_length, f"only the head size, {head_dim}, is covered")
     return {"head_dim": head_dim, **_rotated(row, own, head_dim)}
 
 
-def _share_of_hidden(config: ModelConfig) -> int:
-    return config.integer("hidden_size") // config.integer("num_attention_heads")
+def _share_of_hidden(own: ArchitectureKeys, config: ModelConfig) -> int:
+    """Raises `ModelError` for heads that do not share the stream evenly."""
+    hidden, heads = (config.integer(name) for name in ("hidden_size", "num_attention_heads"))
+    if hidden % heads:
+        limit = f"must divide embedding_length, {hidden}, where no key tells the head size"
+        raise own.error(_HEADS, heads, limit)
+    return hidden // heads
 
 
 def _latent(own: ArchitectureKeys, config: ModelConfig) -> dict[str, Any]:
@@ -52,12 +58,14 @@ def _latent(own: ArchitectureKeys, config: ModelConfig) -> dict[str, Any]:
     rotated, key = (sizes.integer(name) for name in names[:2])
     if rotated >= key:
         raise own.error(names[1], key, f"must be more than the {rotated} numbers that rotate")
-    value = sizes.integer(names[2], default=None if keeps_latents else _share_of_hidden(config))
+    value = sizes.optional_integer(names[2])
+    if value is None and not keeps_latents:
+        value = _share_of_hidden(own, config)
     return {
         "head_dim": None,
         "qk_rope_head_dim": rotated,
         "qk_nope_head_dim": key - rotated,
-        "v_head_dim": value,
+        "v_head_dim": sizes.integer(names[2], default=value),
     }
 
 

@@ -15,6 +15,8 @@ MOST_CHARACTERS = 2**22
 """Of all tokens: twice those of the largest vocabulary."""
 CONTROL, USER_DEFINED = 3, 4
 """Types of tokens that are matched before text is split."""
+_TYPES = frozenset(range(1, 7))
+"""Those that llama.cpp has: normal, unknown, control, user-defined, unused, byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,21 @@ class TextKeys:
     def whole_numbers(self, key: str) -> list[int]:
         """A list of whole numbers, empty where the file has no such key."""
         return self._list(key, (int,))
+
+    def token_types(self, num_tokens: int) -> list[int]:
+        """The type of each token, empty where the file has no such key.
+
+        Raises `ModelError` for another number of types, and where none of them is known.
+        """
+        types = self.whole_numbers("token_type")
+        told = f"{len(types):,} numbers"
+        if types and len(types) != num_tokens:
+            limit = f"must be {num_tokens:,}, one for each token"
+            raise ModelError(self.name("token_type"), told, limit)
+        if types and _TYPES.isdisjoint(types):
+            limit = f"none is a type of tokens, {min(_TYPES)} to {max(_TYPES)}"
+            raise ModelError(self.name("token_type"), told, limit)
+        return types
 
     def token_id(self, key: str, num_tokens: int) -> int | None:
         """The id of one of the tokens, or None where the file has no such key."""

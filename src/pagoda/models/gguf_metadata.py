@@ -52,7 +52,9 @@ class ArchitectureKeys:
         A key that is missing says nothing.
         """
         for key, neutral in wanted.items():
-            value = self.raw(key, neutral)
+            value = self.raw(key)
+            if value is None:
+                continue
             items = value if type(value) is list else [value]
             if any(item != neutral for item in items):
                 raise self.unsupported(key, value, "this feature is not covered")

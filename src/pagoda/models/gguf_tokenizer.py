@@ -53,7 +53,7 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> GGUFTokenizer:
     tokens = own.tokens()
     backend, add_bos = _BUILDERS[kind](own, tokens)
     special_tokens = _special_tokens(own, tokens)
-    kinds, special = own.whole_numbers("token_type"), special_tokens.values()
+    kinds, special = own.token_types(len(tokens)), special_tokens.values()
     _add_whole_tokens(backend, tokens, kinds, special, _strips_spaces(metadata, kind))
     _add_ends(backend, own, tokens, add_bos)
     return GGUFTokenizer(

@@ -21,7 +21,13 @@ from typing import Any
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.json_file import JSONLimits, parse_json
 from pagoda.models.mapped import map_file
-from pagoda.models.tensor_files import INDEX_FILE, SINGLE_FILE, shards_left_aside, tensor_files
+from pagoda.models.tensor_files import (
+    INDEX_FILE,
+    SINGLE_FILE,
+    gguf_left_aside,
+    shards_left_aside,
+    tensor_files,
+)
 from pagoda.models.tensor_names import require_name
 
 logger = logging.getLogger("pagoda")
@@ -60,14 +66,18 @@ class StoredTensor:
 def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
     """All tensors of a model directory: of one file, or of shards with an index.
 
-    Shards that are not read are told in the log. Raises `ModelError` naming the file or tensor
-    where one is missing, truncated, damaged or there twice.
+    Shards and GGUF files that are not read are told in the log. Raises `ModelError` naming the file
+    or tensor where one is missing, truncated, damaged or there twice.
     """
     if shards := shards_left_aside(directory):
         told = "%s: %s is read, and not the %d files of %s beside it; remove those not meant"
         logger.warning(told, directory, SINGLE_FILE, len(shards), INDEX_FILE)
+    paths = tensor_files(directory)
+    if aside := gguf_left_aside(directory):
+        told = "%s: the safetensors are read, and not %s beside them; to run it, name the file"
+        logger.info(told, directory, ", ".join(path.name for path in aside))
     tensors: dict[str, StoredTensor] = {}
-    for path in tensor_files(directory):
+    for path in paths:
         found = _read_header(path)
         for name in found.keys() & tensors.keys():
             raise ModelError(f"{path.name} {name}", name, "another file holds it too")

@@ -12,6 +12,7 @@ INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 _SHARDS = "model-*-of-*.safetensors"
 _SUFFIX = ".safetensors"
+_GGUF = ".gguf"
 
 INDEX_LIMITS = JSONLimits(most_bytes=2**24, most_values=2**18, names_twice=False)
 """The largest index is that of 384 experts in 60 layers with a scale each: 140,000 tensors, 13 MiB.
@@ -49,6 +50,11 @@ def shards_left_aside(directory: Path) -> list[Path]:
     return [] if is_read else sorted(directory.glob(_SHARDS))
 
 
+def gguf_left_aside(directory: Path) -> list[Path]:
+    """The GGUF files that lie beside the safetensors, which are read instead."""
+    return sorted(directory.glob(f"*{_GGUF}"))
+
+
 def _of_index(directory: Path, weight_map: Any) -> list[Path]:
     field = f"{INDEX_FILE} weight_map"
     if type(weight_map) is not dict or not all(type(name) is str for name in weight_map.values()):
@@ -79,7 +85,7 @@ def _advice(directory: Path) -> str:
     """How to come by weights that can be read, if the directory has others."""
     names = sorted(file.name for file in directory.iterdir())
     for name in names:
-        if name.endswith(".gguf"):
+        if name.endswith(_GGUF):
             return f". To run {name}, name the file itself"
         if name.endswith(_PICKLES):
             return (

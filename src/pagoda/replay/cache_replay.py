@@ -29,11 +29,14 @@ class CacheReplay:
         self._refused = array("q")
 
     def serve(self, request: TracedRequest) -> bool:
-        """Everything that the request does to the cache; False, and nothing, if it cannot fit."""
+        """Everything that the request does to the cache; False, and nothing, if it cannot fit.
+
+        Answer tokens that no id stands for tell whether it fits, and take no room.
+        """
         cache, size = self._cache, self._cache.block_size
         tokens = request.prompt_in_blocks(size) if self._whole_blocks else request.prompt()
         num_answer = max(0, min(tokens.num_known, request.num_tokens) - len(tokens))
-        if num_blocks_for(len(tokens) + num_answer, size) > self._num_blocks:
+        if num_blocks_for(max(len(tokens), request.num_tokens), size) > self._num_blocks:
             self._refused.append(self._num_requests + len(self._refused))
             return False
         table = cache.open(tenant=request.tenant, cache_salt=request.cache_salt)
