@@ -176,6 +176,17 @@ def test_stored_numbers_are_right_without_products_of_pairs(kept, fields):
     assert_passed_by(kept, replacing(fields), STORED)
 
 
+def test_whole_queries_are_right_without_products_of_pairs(kept):
+    """Values are float32 then."""
+    file = FOLDER.parent / "execution" / "test_coded_cache.py"
+    cases = (
+        "test_whole_queries_cost_less_than_bfloat16_does[int4]",
+        "test_queries_are_whole_where_keys_are_levels_in_a_basis[int4-16]",
+        "test_not_a_bit_depends_on_chunks_companions_or_threads[int4-bfloat16]",
+    )
+    assert_passed_by(kept, replacing("pairs=False"), [f"{file}::{case}" for case in cases])
+
+
 NO_HALVES = replacing("halves=False")
 
 

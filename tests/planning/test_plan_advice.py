@@ -78,7 +78,7 @@ def test_the_two_lengths_of_a_refusal_do_not_contradict_each_other() -> None:
     [
         ({}, "None of parallelism, quantization and a length of 2,048 or more"),
         ({"engine": "pagoda"}, "Neither quantization nor a length of 2,048 or more"),
-        ({"engine": "pagoda", "gpu": "H100"}, "Not a length of 2,048 or more"),
+        ({"engine": "pagoda", "gpu": "H100"}, "No length of 2,048 or more"),
     ],
 )
 def test_a_model_that_only_may_fit_is_not_told_to_fit(options: dict[str, Any], words: str) -> None:

@@ -67,12 +67,12 @@ def flags_of(change: Mapping[str, Any]) -> str:
 
 def _tried_in_vain(request: PlanRequest) -> str:
     """Pagoda runs on one device, and quantises weights on CPUs alone."""
-    length = f"a length of {min(_LENGTHS):,} or more"
+    length = f"length of {min(_LENGTHS):,} or more"
     if not request.planned_engine.is_pagoda:
-        return f"None of parallelism, quantization and {length}"
+        return f"None of parallelism, quantization and a {length}"
     device = None if request.gpu is None else find_accelerator(request.gpu)
     on_cpu = pagoda_device(device).policy.kind == "CPU"
-    return f"Neither quantization nor {length}" if on_cpu else f"Not {length}"
+    return f"Neither quantization nor a {length}" if on_cpu else f"No {length}"
 
 
 def _certain(way: Way, *, is_exact: bool) -> str:

@@ -30,9 +30,8 @@ def page_form(layer: CPULayer, *, is_paired: bool) -> PageForm:
     paired = is_paired and UNIT.pairs and block_size % 2 == 0
     if codec is None:
         return PageForm(paired, size, block_size, value_dim=layer.value_size, latent=layer.latent)
-    key, basis = codec.key.code(size), codec.key.basis(size)
-    is_whole = is_paired and basis is not None and meets_whole(key, block_size)
-    wide = basis.front if basis is not None and is_whole else None
+    key = codec.key.code(size)
+    wide = _front(codec, size) if is_paired and meets_whole(key, block_size) else None
     return PageForm(paired, size, block_size, key, codec.value.code(size), wide=wide)
 
 
@@ -46,9 +45,13 @@ def coded_form(layer: CPULayer) -> tuple[object, ...]:
     codec, size = layer.codec, layer.head_size
     if codec is None:
         return () if layer.latent is None else (layer.latent,)
-    basis = codec.key.basis(size)
-    front = None if basis is None else basis.front
-    return codec.key.code(size), codec.value.code(size), *fits(codec), front
+    return codec.key.code(size), codec.value.code(size), *fits(codec), _front(codec, size)
+
+
+def _front(codec: Codec, head_size: int) -> int | None:
+    """`Basis.front` of keys; None: they have no basis."""
+    basis = codec.key.basis(head_size)
+    return None if basis is None else basis.front
 
 
 def code_fields(layer: CPULayer, form: PageForm, kept: list[Array]) -> CodeFields:

@@ -53,7 +53,8 @@ class FP8:
 
     def matrix(self, module: StoredModule) -> QuantisedMatrix:
         """See `Scheme`."""
-        kind = next((kind for kind in _SCALES if kind in module), _SCALES[WHOLE in self.spans])
+        missing = "weight_scale" if WHOLE in self.spans else "weight_scale_inv"
+        kind = next((kind for kind in _SCALES if kind in module), missing)
         weight = module.array("weight", "F8_E4M3", dims=2)
         shape = (weight.shape[0], weight.shape[1])
         grid = ScaleGrid.of(module, kind, shape, self.spans)
